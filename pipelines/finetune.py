@@ -309,10 +309,8 @@ def finish(name: str, training: Training, dev: pl.DataFrame, folder: Path, run: 
     curve = store.tables_path("finetune", name) / "curve.csv"
     store.write_csv(curve, pl.DataFrame(training.curve))
 
-    metrics = {}
-    for part, point in (("dev", best), ("before", training.curve[0])):
-        metrics[part] = {k: v for k, v in point.items() if k != "loss"}
-    metrics["dev"] |= geometry.anisotropy(vectors)
+    points = {"dev": best | geometry.anisotropy(vectors), "before": training.curve[0]}
+    metrics = {part: {k: v for k, v in point.items() if k != "loss"} for part, point in points.items()}
     store.write_metrics("finetune", name, metrics)
     run.log({"similarity": metrics})
     run.artifact(curve)

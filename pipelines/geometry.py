@@ -41,8 +41,11 @@ def geometry(name: str, row: Geometry, study: params.Study, run: track.Run) -> N
     of_rows = frame["labels"].to_list()
     near = {encoder: measures.nearest_others(x) for encoder, x in vectors.items()}
     orders = measures.random_orders(len(rows), PAIRINGS, SEED).to(device)
-    metrics: dict[str, object] = {"texts": len(rows), "chance": measures.NEIGHBOURS / (len(rows) - 1)}
-    metrics["repeated"] = frame["text"].drop_nulls().is_duplicated().sum()  # their neighbours are ties
+    metrics: dict[str, object] = {
+        "texts": len(rows),
+        "chance": measures.NEIGHBOURS / (len(rows) - 1),
+        "repeated": frame["text"].drop_nulls().is_duplicated().sum(),  # their neighbours are ties
+    }
     pairs = []
     for a, b in combinations(vectors, 2):
         found = measures.compare(vectors[a], vectors[b], (near[a], near[b]), orders)

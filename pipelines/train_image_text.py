@@ -53,7 +53,7 @@ def train_image_text(name: str, row: TrainImageText, study: params.Study, run: t
             trained = [train(row, data, words, seed, folder, run.log) for seed in row.seeds]
             if distributed.rank() > 0:
                 return
-            models = [model for model, _ in trained]
+            models, curves = zip(*trained, strict=True)
 
             # 3. Write the encoders of every seed.
             output = folder / "output"
@@ -75,12 +75,16 @@ def train_image_text(name: str, row: TrainImageText, study: params.Study, run: t
             write_vectors(name, models[0], words, frame, about)
 
             # 5. Write the curves, and the means over seeds of the last loss and scale.
-            curve = pl.DataFrame([point for _, points in trained for point in points])
+            curve = pl.DataFrame([point for points in curves for point in points])
             store.write_csv(store.tables_path("train_image_text", name) / "curve.csv", curve)
             last = curve.group_by("seed", maintain_order=True).last()
-            metrics = {"loss": last["loss"].mean(), "scale": last["scale"].mean()}
-            metrics |= {"seeds": len(row.seeds), "truncated": data.truncated}
-            metrics["parameters"] = sum(p.numel() for p in models[0].parameters())
+            metrics = {
+                "loss": last["loss"].mean(),
+                "scale": last["scale"].mean(),
+                "seeds": len(row.seeds),
+                "truncated": data.truncated,
+                "parameters": sum(p.numel() for p in models[0].parameters()),
+            }
             store.write_metrics("train_image_text", name, metrics)
 
 

@@ -31,8 +31,7 @@ def transfer(name: str, row: Transfer, study: params.Study, run: track.Run) -> N
     loaded = load(store.intact(store.encoder_path(row.encoder)), encoder, resolve(row.device))
     run.input(store.corpus_path(row.corpus), "sentences")
     digest = store.digest(store.corpus_path(row.corpus))
-    metrics: dict[str, dict[str, dict[str, float]]] = {}
-    tasks = {}
+    metrics, tasks = {}, {}
     made_from = (store.code_digest("encoders"), row, encoder, loaded.weights, str(loaded.device), digest)
     with store.work("transfer", name, *made_from) as parts:
         for number, ((task,), sentences) in enumerate(corpus.group_by("task", maintain_order=True)):

@@ -49,8 +49,10 @@ def tokenize(model: SentenceTransformer, texts: Sequence[str], max_tokens: int) 
     n texts -> each (n, tokens)
     """
     transformer: Any = model[0]
-    options: dict[str, Any] = {"padding": True, "truncation": True, "return_tensors": "pt"}
-    return dict(transformer.tokenizer(list(texts), max_length=max_tokens, **options).to(model.device))
+    tokens = transformer.tokenizer(
+        list(texts), padding=True, truncation=True, max_length=max_tokens, return_tensors="pt"
+    )
+    return dict(tokens.to(model.device))
 
 
 def augment(text: str, kind: Literal["crop", "delete"], share: float, rng: np.random.Generator) -> str:
