@@ -77,9 +77,8 @@ def inversion_table(study: Study) -> list[str]:
         columns, rows = shown(inversion.MEASURES), []
         for attack, methods in attacks.items():
             for method, scores in methods.items():
-                of_floor = attack in ("mismatched", "prior")
-                leak = None if of_floor else facts_above_floor(metrics, method, attack)
-                facts = [points(leak), recovered(scores["facts"]["all"]), f"{scores['stated']:.1f}"]
+                leak = points(facts_above_floor(metrics, method, attack))
+                facts = [leak, recovered(scores["facts"]["all"]), f"{scores['stated']:.1f}"]
                 cells = [*facts, *numbers(columns, scores), f"{scores['queries']:.0f}"]
                 rows.append([VECTORS.get(attack, attack), method, *cells])
         header = ["vectors", "method", "above the floor", "facts recovered", "facts stated a text"]
