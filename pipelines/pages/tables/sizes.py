@@ -10,7 +10,7 @@ from statistics import median
 
 from pipelines.pages.drawing import FOLDER, encoders
 from pipelines.pages.pictures import success
-from pipelines.pages.tables import section, table
+from pipelines.pages.tables import block, section
 from pipelines.runtime import store
 from pipelines.study import Align, Evaluate
 from pipelines.study.params import Study
@@ -24,22 +24,19 @@ Curve = dict[int, list[float]]  # number -> top-1 of every seed
 
 def sizes_table(study: Study) -> list[str]:
     """A table and a picture of success against vectors, and against known pairs."""
-    blocks = [line for of, title, file in SECTIONS for line in block(sizes(study, of), of, title, file)]
+    blocks = []
+    for of, title, file in SECTIONS:
+        if curves := sizes(study, of):
+            columns = sorted({n for curve in curves.values() for n in curve})
+            rows = [[label, *(cell(curve.get(n)) for n in columns)] for label, curve in curves.items()]
+            panels: dict[str, dict[str, Curve]] = {}
+            for label, curve in curves.items():
+                line, _, encoders_of = label.rpartition(", ")
+                panels.setdefault(encoders_of, {})[line] = curve
+            success(FOLDER / f"{file}.png", panels, of)
+            blocks += block(title, ["", *(f"{n:,}" for n in columns)], rows, f"By {of}.", "")
+            blocks += ["", f"![top-1 of every seed against {of}](pictures/{file}.png)"]
     return section("Sizes", LEGEND, blocks)
-
-
-def block(curves: dict[str, Curve], of: str, title: str, file: str) -> list[str]:
-    if not curves:
-        return []
-    columns = sorted({n for curve in curves.values() for n in curve})
-    rows = [[label, *(cell(curve.get(n)) for n in columns)] for label, curve in curves.items()]
-    panels: dict[str, dict[str, Curve]] = {}
-    for label, curve in curves.items():
-        line, _, encoders_of = label.rpartition(", ")
-        panels.setdefault(encoders_of, {})[line] = curve
-    success(FOLDER / f"{file}.png", panels, of)
-    lines = ["", f"### {title}", "", f"By {of}.", "", *table(["", *(f"{n:,}" for n in columns)], rows)]
-    return [*lines, "", f"![top-1 of every seed against {of}](pictures/{file}.png)"]
 
 
 def cell(top1: list[float] | None) -> str:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pipelines.pages.tables import escaped, table
+from pipelines.pages.tables import block, escaped, table
 from pipelines.runtime import store
 from pipelines.runtime.again import again
 from pipelines.study import Published
@@ -28,7 +28,7 @@ def published_table(study: Study) -> list[str]:
         lines += ["", PUBLISHED, "", *table(header, beside)]
     if apart:
         header = ["what", "PUBLISHED", "where", "cell here, on other data"]
-        lines += ["", "### For orientation: other data", "", OTHER_DATA, "", *table(header, apart)]
+        lines += block("For orientation: other data", header, apart, OTHER_DATA, "")
     return ["## Published numbers", *lines] if lines else []
 
 
