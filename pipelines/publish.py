@@ -98,8 +98,9 @@ def _register(called: str, verb: str, row: Row, model: Model, study: params.Stud
         settings = store.flat(row.model_dump(mode="json"), ".").items()
         # A model takes the params of its run.
         mlflow.log_params({key: value for key, value in settings if value is not None})
-        about = {"name": called, "registered_model_name": called, "tags": model.tags}
-        logged = model.log(**about, code_paths=[str(PACKAGE)])
+        logged = model.log(
+            name=called, registered_model_name=called, tags=model.tags, code_paths=[str(PACKAGE)]
+        )
         for measured in model.measured:
             # A run for each: two rows may measure the same data in two ways.
             with mlflow.start_run(run_name=measured.by, nested=True):

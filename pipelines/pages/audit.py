@@ -14,6 +14,7 @@ from pipelines.pages.tables import ENOUGH, escaped, table
 KEPT, LEFT = 0.9, 0.5
 SCALE = "(the scale is: none shown, unknown, high)"
 SHOWN = 12  # inverted texts
+Rows = list[dict[str, Any]]  # of one of the page's tables
 VERDICTS = ("failed", "doubtful", "partial", "aligned")  # worst first
 ABOUT = {  # of each section
     "This audit": "What was audited, with what, and when.",
@@ -69,10 +70,10 @@ class Findings:
     dump: str
     about: dict[str, Any]
     tried: list[Tried] = field(default_factory=list)
-    attributes: list[dict[str, Any]] = field(default_factory=list)
-    inversions: list[dict[str, Any]] = field(default_factory=list)
-    defences: list[dict[str, Any]] = field(default_factory=list)
-    leaks: list[dict[str, Any]] = field(default_factory=list)  # what was read right, if the truth was given
+    attributes: Rows = field(default_factory=list)
+    inversions: Rows = field(default_factory=list)
+    defences: Rows = field(default_factory=list)
+    leaks: Rows = field(default_factory=list)  # what was read right, if the truth was given
     made: dict[str, Any] = field(default_factory=dict)  # date, files, settings and versions
     stopped: str = ""  # the step in which Ctrl-C ended the audit
 
@@ -217,7 +218,7 @@ def _about_defences(defences: dict[str, dict[str, Any]]) -> list[str]:
     return said
 
 
-def tables(findings: Findings) -> dict[str, list[dict[str, Any]]]:
+def tables(findings: Findings) -> dict[str, Rows]:
     """Return the rows of every section. Results of an attack are shown only if it is evidence."""
     tried = [{key.replace("_", " "): value for key, value in asdict(t).items()} for t in findings.tried]
     made = [{"": key, "value": value} for key, value in findings.made.items()]
@@ -235,7 +236,7 @@ def shown(value: Any) -> str:
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
-def leak_picture(path: Path, leaks: Sequence[dict[str, Any]]) -> None:
+def leak_picture(path: Path, leaks: Rows) -> None:
     """Draw what was read right, each share above its floor."""
     shares = {}
     for row in leaks:
@@ -245,7 +246,7 @@ def leak_picture(path: Path, leaks: Sequence[dict[str, Any]]) -> None:
     pictures.bars(path, shares, "right of what was read; grey: without a vector", floors)
 
 
-def defence_picture(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+def defence_picture(path: Path, rows: Rows) -> None:
     """Draw the retrieval that each defence keeps above the leakage that it leaves, best first."""
     order = sorted(rows, key=lambda row: leakage_to_best(row) - row["utility"])
     places = range(len(order))

@@ -41,9 +41,9 @@ def draw(study: Study) -> None:
         path = picture_path("evaluate_image_text", name, "pmi")
         pictures.similarity_against_pmi(path, frame, f"{row.encoders} on {row.corpus}")
     for name, (row, metrics) in measured(study, "attributes").items():
-        labels(picture_path("attributes", name, "floor"), metrics, row, encoders(study, row))
+        labels(picture_path("attributes", name, "floor"), metrics, row, *encoders(study, row))
     for name, (row, metrics) in measured(study, "invert").items():
-        facts(picture_path("invert", name, "floor"), metrics, row, encoders(study, row))
+        facts(picture_path("invert", name, "floor"), metrics, row, *encoders(study, row))
     planes(study)
     zero_shot(study)
 
@@ -87,9 +87,8 @@ def neighbours(path: Path, frame: pl.DataFrame, title: str) -> None:
     pictures.similarity_map(path, names, values, title)
 
 
-def labels(path: Path, metrics: dict[str, Any], row: Attributes, between: tuple[str, str]) -> None:
+def labels(path: Path, metrics: dict[str, Any], row: Attributes, source: str, target: str) -> None:
     """Top-k for the first k and wording: the attack between its floor and its ceiling."""
-    source, target = between
     names = {
         "majority": "floor: the commonest labels",
         "naive": f"{source}, untranslated",
@@ -102,9 +101,8 @@ def labels(path: Path, metrics: dict[str, Any], row: Attributes, between: tuple[
     attack(path, names, shares, f"texts of {row.corpus} with a right label {first}")
 
 
-def facts(path: Path, metrics: dict[str, Any], row: Invert, between: tuple[str, str]) -> None:
+def facts(path: Path, metrics: dict[str, Any], row: Invert, source: str, target: str) -> None:
     """Private facts that correction recovers: the attack between its floor and its ceiling."""
-    source, target = between
     names = {
         "mismatched": "floor: vectors of other texts",
         "translated": f"{source}, translated to {target}",
