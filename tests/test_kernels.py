@@ -55,8 +55,8 @@ def test_the_similarity_of_kme_clip_is_a_logarithm_of_a_sum(pair):
 
 @pytest.mark.parametrize("kernel", KERNELS[:2])
 def test_features_are_unbiased(kernel):
-    x, y, g = sets(3, 4, 5, 2), sets(4, 3, 5, 3), seeded()
-    draws = [fourier(kernel, 5, 64, g, torch.float64) for _ in range(400)]
+    x, y, g = sets(3, 4, 5, 2, torch.float32), sets(4, 3, 5, 3, torch.float32), seeded()
+    draws = [fourier(kernel, 5, 64, g) for _ in range(400)]
     s = torch.stack([features(x, kernel, d) @ features(y, kernel, d).T for d in draws])
     z = (s.mean(0) - exact(x, y, kernel)) / (s.std(0) / math.sqrt(len(s)))
     assert z.abs().max() < 3.5  # twelve entries; 3 standard errors each, with room for the largest of twelve

@@ -95,19 +95,17 @@ class Fourier:
         return Fourier(self.frequencies.to(device), self.phases.to(device))
 
 
-def fourier(
-    kernel: Kernel, dim: int, D: int, generator: torch.Generator, dtype: torch.dtype = torch.float32
-) -> Fourier:
+def fourier(kernel: Kernel, dim: int, D: int, generator: torch.Generator) -> Fourier:
     """Draw D frequencies of the kernel's exact spectral density in `dim` dimensions.
 
     Gaussian: N(0, 1/sigma^2). Inverse multiquadric: c / sqrt(c^2 + r^2) = E[exp(-g^2 r^2 / 2 c^2)] with g ~
     N(0, 1). Its density, |w|^((1-d)/2) K_((d-1)/2)(c |w|), is thus a mixture of Gaussians: that of |g| / c
     times a standard normal vector.
     """
-    frequencies = torch.randn(dim, D, generator=generator, dtype=dtype) / kernel.scale
+    frequencies = torch.randn(dim, D, generator=generator) / kernel.scale
     if kernel.law == "imq":
-        frequencies *= torch.randn(D, generator=generator, dtype=dtype).abs()
-    return Fourier(frequencies, 2 * math.pi * torch.rand(D, generator=generator, dtype=dtype))
+        frequencies *= torch.randn(D, generator=generator).abs()
+    return Fourier(frequencies, 2 * math.pi * torch.rand(D, generator=generator))
 
 
 def features(sets: PointSets, kernel: Kernel, draw: Fourier | None) -> Tensor:
