@@ -9,7 +9,6 @@ write the reference's bytes, or print one line and exit with code 2. The last li
 import argparse
 import os
 import random
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -19,6 +18,7 @@ from tests.drills.inputs import hostile, studies
 from tests.drills.kills import kills
 from tests.drills.places import ROOT, Place, Tally
 from tests.drills.tracking import mlflow
+from tests.small import completed
 
 COUNTS = {"studies": 3600, "hostile": 500, "disk": len(WRITERS), "mlflow": 8, "kills": 50}
 DRILLS = {drill.__name__: drill for drill in (studies, hostile, disk, mlflow, kills)}
@@ -34,23 +34,12 @@ def main():
     if (
         asked.drill in ("disk", "mlflow") and "DRILL_MOUNTS" not in os.environ
     ):  # mounts that end with this process
-        command = [
-            "unshare",
-            "--map-root-user",
-            "--mount",
-            sys.executable,
-            "-m",
-            "tests.drills",
-            *sys.argv[1:],
-        ]
+        command = ["unshare", "--map-root-user", "--mount", sys.executable, *sys.orig_argv[1:]]
         os.execvpe("unshare", command, os.environ | {"DRILL_MOUNTS": "1"})
-    sys.path.insert(0, str(ROOT))
-    describe = ["git", "describe", "--always", "--dirty"]
-    commit = subprocess.run(describe, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    commit = completed("git", "describe", "--always", "--dirty", cwd=ROOT).stdout.strip()
     place, began = Place(asked.folder.resolve(), asked.drill), time.monotonic()
     tally = Tally()
-    count = asked.count or COUNTS[asked.drill]
-    DRILLS[asked.drill](place, count, random.Random(asked.seed), tally)
+    DRILLS[asked.drill](place, asked.count or COUNTS[asked.drill], random.Random(asked.seed), tally)
     faults = "; ".join(f"{n} x {what}" for what, n in tally.faults.items()) or "-"
     cells = [asked.drill, f"{tally.tried:,}", f"{tally.tried - sum(tally.faults.values()):,}", faults]
     cells += ["; ".join(tally.notes), asked.seed, commit, f"{(time.monotonic() - began) / 60:.0f}"]

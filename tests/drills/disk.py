@@ -2,11 +2,11 @@
 
 import os
 import shutil
-import subprocess
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.drills.places import free_port, inside, running
+from tests.small import completed
 
 WRITERS = [  # what writes, where, and by which stage
     ("parquet", "data/corpora", "collect@synthetic-passages"),
@@ -35,10 +35,10 @@ def small_disk(folder, left, keep=True):
     content = folder.with_name(f"{folder.name}-content")
     shutil.copytree(folder, content) if keep else content.mkdir()
     used = sum(p.stat().st_size for p in content.rglob("*") if p.is_file())
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={used + left + 2**22}", "drill", folder], check=True)
+    completed("mount", "-t", "tmpfs", "-o", f"size={used + left + 2**22}", "drill", folder)
     try:
         shutil.copytree(content, folder, dirs_exist_ok=True)
-        free = os.statvfs(folder).f_bavail * os.statvfs(folder).f_frsize
+        free = shutil.disk_usage(folder).free
         with open(filler := folder / ".filler", "wb") as file:
             os.posix_fallocate(file.fileno(), 0, free - left)
         yield
@@ -46,7 +46,7 @@ def small_disk(folder, left, keep=True):
         shutil.rmtree(content)
         shutil.copytree(folder, content)
     finally:
-        subprocess.run(["umount", folder], check=True)
+        completed("umount", folder)
     shutil.copytree(content, folder, dirs_exist_ok=True)
     shutil.rmtree(content)
 

@@ -4,24 +4,16 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
 
 import yaml
 
-from tests.drills.places import LIMIT, running, running_runs
+from tests.drills.places import LIMIT, running, running_runs, started
 
-WAYS = [
-    "kill -9 stage",
-    "kill -9 dvc",
-    "kill -9 both",
-    "Ctrl-C",
-    "SIGTERM",
-    "write of the stage",
-    "write of dvc",
-]
+SIGNALS = {"Ctrl-C": signal.SIGINT, "SIGTERM": signal.SIGTERM}
+WAYS = ["kill -9 stage", "kill -9 dvc", "kill -9 both", *SIGNALS, "write of the stage", "write of dvc"]
 HOOK = """
 import os, signal, sys
 left, root, process = int(os.environ["DRILL_WRITES"]), os.getcwd(), os.environ["DRILL_PROCESS"]
@@ -73,10 +65,7 @@ def struck(place, stage, way, rng, share, usual):
         of_dvc = way.endswith("dvc")
         variables = {"PYTHONPATH": ".cache/hook", "DRILL_PROCESS": dvc if of_dvc else verb}
         variables["DRILL_WRITES"] = str(1 + int(share * (60 if of_dvc else 30)))
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    driver = subprocess.Popen(
-        ["python", *arguments], env=os.environ | variables, start_new_session=True, **quiet
-    )
+    driver = started(["python", *arguments], **variables)
     hit = False
     if variables:
         driver.wait(10 * LIMIT)
@@ -98,14 +87,11 @@ def struck(place, stage, way, rng, share, usual):
 
 def strike(driver, way, stages, dvcs):
     with suppress(ProcessLookupError):
-        match way:
-            case "Ctrl-C":
-                os.killpg(driver.pid, signal.SIGINT)
-            case "SIGTERM":
-                os.killpg(driver.pid, signal.SIGTERM)
-            case _:
-                for pid in {"kill -9 stage": stages, "kill -9 dvc": dvcs}.get(way, dvcs + stages):
-                    os.kill(pid, signal.SIGKILL)
+        if way in SIGNALS:
+            os.killpg(driver.pid, SIGNALS[way])
+        else:
+            for pid in {"kill -9 stage": stages, "kill -9 dvc": dvcs}.get(way, dvcs + stages):
+                os.kill(pid, signal.SIGKILL)
 
 
 def aftermath(place):

@@ -20,8 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 60.0  # seconds for a stage of `smoke`; a busy machine may take ten times as long
 WRITTEN = ("data", "results", "report", ".cache")  # folders that stages write to
 PROGRESS = re.compile(r"\d+ of \d+\b.*left$")
-ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "1"}
-os.environ |= ENVIRONMENT | {"HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+os.environ |= {"OMP_NUM_THREADS": "1", "MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "1"}
+os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
 os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 
 
@@ -31,8 +31,8 @@ class Done:
 
     code: int | None
     err: str
-    seconds: float = 0.0
-    out: str = ""
+    seconds: float
+    out: str
 
     @property
     def lines(self):
@@ -141,12 +141,16 @@ def same(a, b):
 # ---------------------------------------------------------------- stages by hand
 
 
+def started(command, output=subprocess.DEVNULL, **variables):
+    """Start a command in a process group of its own."""
+    env = os.environ | variables
+    return subprocess.Popen(command, stdout=output, stderr=output, env=env, start_new_session=True)
+
+
 def running(command, limit=10 * LIMIT, **variables):
     """Run a command; kill its process group when its time runs out."""
-    began, pipe = time.monotonic(), subprocess.PIPE
-    process = subprocess.Popen(
-        command, stdout=pipe, stderr=pipe, env=os.environ | variables, start_new_session=True
-    )
+    began = time.monotonic()
+    process = started(command, subprocess.PIPE, **variables)
     try:
         out, err = process.communicate(timeout=limit)
         code = process.returncode

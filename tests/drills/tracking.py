@@ -5,13 +5,13 @@ import shutil
 import signal
 import socket
 import sqlite3
-import subprocess
 import threading
 import time
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
-from tests.drills.places import LIMIT, free_port, running, running_runs
+from tests.drills.places import LIMIT, free_port, running, running_runs, started
+from tests.small import completed
 from tests.test_track import Stub
 
 WAIT = 40.0  # seconds that MLflow may cost: 20 of patience, time-outs of 5, and other work on the machine
@@ -20,18 +20,10 @@ WAIT = 40.0  # seconds that MLflow may cost: 20 of patience, time-outs of 5, and
 @contextmanager
 def server(port):
     """A real MLflow server over mlflow.db of this folder."""
-    command = ["mlflow", "server", "--port", str(port), "--workers", "1"]
-    command += [
-        "--backend-store-uri",
-        f"sqlite:///{Path.cwd()}/mlflow.db",
-        "--default-artifact-root",
-        "mlruns",
-    ]
-    quiet = subprocess.DEVNULL
-    variables = os.environ | {
-        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"
-    }  # else ten processes that nobody asks
-    process = subprocess.Popen(command, env=variables, start_new_session=True, stdout=quiet, stderr=quiet)
+    command = ["mlflow", "server", "--port", str(port), "--workers", "1", "--default-artifact-root", "mlruns"]
+    command += ["--backend-store-uri", f"sqlite:///{Path.cwd()}/mlflow.db"]
+    # Job execution would start ten processes that nobody asks
+    process = started(command, MLFLOW_SERVER_ENABLE_JOB_EXECUTION="false")
     try:
         for _ in range(600):
             with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
@@ -89,10 +81,10 @@ def read_only():
     here = Path("mlflow")
     here.mkdir()
     shutil.copy("mlflow.db", here)
-    subprocess.run(["mount", "--bind", here, here], check=True)
-    subprocess.run(["mount", "-o", "remount,ro,bind", here, here], check=True)
+    completed("mount", "--bind", here, here)
+    completed("mount", "-o", "remount,ro,bind", here, here)
     yield
-    subprocess.run(["umount", here], check=True)
+    completed("umount", here)
 
 
 @contextmanager
