@@ -105,8 +105,7 @@ def chroma(
     )
     base.executemany("insert into embeddings_queue (vector, encoding) values (?, ?)", rows)
     base.execute("update embeddings_queue set id = seq_id")
-    base.executescript(more)
-    base.commit()
+    base.executescript(more)  # this commits, too
     base.close()
     if header is not None:
         (path / "s").mkdir()
@@ -137,8 +136,7 @@ def vec0(
         bits = np.packbits(np.arange(64) < len(vectors) - chunk, bitorder="little").tobytes()
         base.execute(f"insert into {chunks} values (?, ?)", (chunk, bits))
         base.execute(f"insert into {held} values (?, ?)", (chunk, rows.tobytes()))
-    base.executescript(more)
-    base.commit()
+    base.executescript(more)  # this commits, too
     base.close()
 
 
@@ -176,11 +174,16 @@ def faiss(width, rows, numbers, data=b""):
     return content(b"IxF2" + struct.pack("<iqqq?iQ", width, rows, 0, 0, True, 1, numbers) + data)
 
 
+def elements(vectors):
+    """Return elements of hnswlib with vectors (n, 8): 12 bytes of links, 32 of a vector, 8 of a label."""
+    made = np.zeros((len(vectors), 52), np.uint8)
+    made[:, 12:44] = vectors.view(np.uint8)
+    return made
+
+
 def hnswlib(vectors):
     """An index of hnswlib with vectors (n, 8)."""
-    elements = np.zeros((len(vectors), 52), np.uint8)
-    elements[:, 12:44] = vectors.view(np.uint8)
-    return struct.pack("<6Q", 0, 512, len(vectors), 52, 44, 12) + bytes(48) + elements.tobytes()
+    return struct.pack("<6Q", 0, 512, len(vectors), 52, 44, 12) + bytes(48) + elements(vectors).tobytes()
 
 
 def lines(*rows):
@@ -218,7 +221,7 @@ def objects(path):
 FILES = {
     # programs
     **{f"{name}-pickle.{suffix}": pickled for name, suffix in PICKLES},
-    "dump-objects.npy": lambda path: np.save(path, objects(path), allow_pickle=True),
+    "dump-objects.npy": lambda path: np.save(path, objects(path)),
     "dump-objects.npz": lambda path: np.savez(path, vectors=objects(path)),
     # dumps of vectors
     "dump-encrypted.npz": altered(encrypt),

@@ -10,6 +10,7 @@ import shutil
 import sqlite3
 import struct
 from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -37,7 +38,7 @@ from pipelines.pages.audit import Findings, Tried, advice, write
 from pipelines.tool import audit as audits
 from pipelines.tool import encoders
 from pipelines.tool.__main__ import main
-from tests.hostile import chroma, content, hnswlib, lines, table, vec0
+from tests.hostile import chroma, content, elements, hnswlib, lines, table, vec0
 from tests.small import ROOT, normal, put, quick_fit, refusal, rotation, seeded
 from tests.test_tool import refused
 
@@ -52,19 +53,22 @@ HEAD = struct.pack("<iqqq?i", 8, 300, 1 << 20, 1 << 20, True, 1)
 FLAT = b"IxF2" + HEAD + struct.pack("<Q", VECTORS.size) + VECTORS.tobytes()
 
 
+NOTES = "insert into collections values ('d', 'notes');"  # a second one
+
+
 def write_chroma(folder, queued=50, more=""):
     """Write vectors to hnsw, one of them marked deleted, and leave the rest in the queue of sqlite."""
     rows = [(v.tobytes(), "FLOAT32") for v in VECTORS]
     seen = 300 - queued  # one before these is in both
     more += f"update max_seq_id set seq_id = {seen}; delete from embeddings_queue where seq_id < {seen};"
-    links, vector = 12, 32
-    elements = np.zeros((seen, links + vector + 8), np.uint8)
-    if seen:
-        elements[7, 2] = 1
-        elements[:, links : links + vector] = VECTORS[:seen].view(np.uint8).reshape(seen, -1)
-        elements[:, links + vector :] = np.arange(1, seen + 1, dtype="<u8").view(np.uint8).reshape(seen, 8)
-    header = struct.pack("<i6Q", 1, 0, 512, seen, links + vector + 8, links + vector, links) + bytes(48)
-    chroma(folder, header if seen else None, rows, more, elements.tobytes() + bytes(4096))
+    if not seen:
+        chroma(folder, None, rows, more)
+        return
+    index = elements(VECTORS[:seen])
+    index[7, 2] = 1
+    index[:, 44:] = np.arange(1, seen + 1, dtype="<u8").view(np.uint8).reshape(seen, 8)
+    header = struct.pack("<i6Q", 1, 0, 512, seen, 52, 44, 12) + bytes(48)
+    chroma(folder, header, rows, more, index.tobytes() + bytes(4096))
 
 
 def write_stream(path):
@@ -93,13 +97,13 @@ WRITERS = {
     "missing.jsonl": lines('{"dense": null}', *(f'{{"dense": {v}}}' for v in IN_JSON)),
     "scroll.json": lines(json.dumps({"result": {"points": [{"vector": v} for v in LISTS]}})),
     "elastic.json": lines(*(json.dumps({"_source": {"embedding": v}}) for v in LISTS)),
-    "pgvector.csv": lambda p: pl.DataFrame({"embedding": IN_JSON}).write_csv(p),
+    "pgvector.csv": pl.DataFrame({"embedding": IN_JSON}).write_csv,
     "pgvector.copy": lines(*(f"1\t{v}" for v in IN_JSON)),
     "missing.copy": lines("a\t\\N", *(f'"\\t\t{v}' for v in IN_JSON)),  # a quote is no quote there
     "wide.parquet": WIDE.write_parquet,
     "wide.csv": lambda p: WIDE.write_csv(p, include_bom=True),  # as Excel does
     "matrix.csv": lambda p: np.savetxt(p, VECTORS, delimiter=","),
-    "unusual.csv": lambda p: pl.DataFrame({"id": range(300), "v": IN_JSON}).write_csv(p),
+    "unusual.csv": pl.DataFrame({"id": range(300), "v": IN_JSON}).write_csv,
     "sqlite-vec.db": lambda p: vec0(p, VECTORS),
     "hnswlib.bin": content(hnswlib(VECTORS)),
     "a.safetensors": lambda p: save_file({"ids": np.arange(300), "vectors": VECTORS}, p),
@@ -120,27 +124,6 @@ def test_every_format_gives_back_the_vectors(tmp_path, name, monkeypatch):
     assert found.rows == 300 + ("missing" in name)
     assert np.array_equal(found.vectors, VECTORS)
     assert np.array_equal(found.places, np.arange(300) + ("missing" in name))
-
-
-@pytest.mark.parametrize(
-    ("tables", "message"),
-    [
-        ([], r"a folder with no \*\.parquet, no \*\.lance and no chroma\.sqlite3"),
-        (
-            [{"vector": [[1.0, 2.0]]}] * 2 + [{"vector": [[1.0]]}] * 2,
-            "part-00002.parquet: vectors of 1 dimensions; in part-00000",
-        ),
-        (
-            [{"vector": [[1.0]]}, {"other": [[1.0]]}],
-            "part-00001.parquet: column 'other' is list<.*>; in .* it is not there",
-        ),
-    ],
-)
-def test_shards_of_no_one_table_are_named(tmp_path, tables, message):
-    for number, shard in enumerate(tables):
-        table(**shard)(tmp_path / f"part-{number:05}.parquet")
-    with refusal(message):
-        dumps.sample(tmp_path, 10)
 
 
 @pytest.mark.parametrize(("queued", "deleted"), [(50, [7]), (300, [])])
@@ -167,7 +150,7 @@ def test_chroma_hnsw_and_queue(tmp_path, queued, deleted):
     ],
 )
 def test_one_of_several_sets_of_vectors_must_be_chosen(tmp_path, name, wrong, line, right):
-    write_chroma(tmp_path / "chroma", more="insert into collections values ('d', 'notes');")
+    write_chroma(tmp_path / "chroma", more=NOTES)
     vec0(tmp_path / "two.db", VECTORS, "items", "(embedding float[8], small int8[8], coarse bit[8])")
     vec0(tmp_path / "two.db", VECTORS, "others")
     named = [json.dumps({"vector": {"title": v, "body": v[:2]}}) for v in LISTS]
@@ -186,15 +169,8 @@ def test_only_names_of_dimensions_are_a_header(tmp_path, first, rows):
     assert dumps.sample(tmp_path / "a.csv", 9).vectors.shape == (rows, 4)
 
 
-def test_chroma_without_its_index_is_refused(tmp_path):
-    write_chroma(tmp_path / "dump")
-    shutil.rmtree(tmp_path / "dump" / "s")
-    with refusal("folder s, which has most vectors, is missing"):
-        dumps.sample(tmp_path / "dump", 1000)
-
-
 def test_commands_choose_a_collection(own_folder, capsys):
-    write_chroma(Path("dump"), more="insert into collections values ('d', 'notes');")
+    write_chroma(Path("dump"), more=NOTES)
     for command in (["translate", "fit"], ["migrate"]):
         more = "dump", "dump", "--out", "a.npy", "--collection", "no"
         assert "none is called 'no'" in refused(capsys, *command, *more)
@@ -263,15 +239,25 @@ def test_no_scale_no_shift_and_no_bad_row_changes_a_verdict(
     path = tmp_path_factory.mktemp("dump") / "a.npy"
     np.save(path, np.clip(dump, -3e38, 3e38).astype(np.float32))
     taken = dumps.sample(path, 1000)
+    vectors = torch.from_numpy(taken.vectors)
     assert taken.left_out == empty
-    assert len(taken.vectors) + taken.far_off + taken.repeated == 400 + len(powers)
-    good = torch.from_numpy(taken.vectors[:400])
+    assert len(vectors) + taken.far_off + taken.repeated == 400 + len(powers)
+    good = vectors[:400]
     fits = [quick_fit("procrustes", good[i::2], known[i::2]) for i in (0, 1)]
-    assert judge(torch.from_numpy(taken.vectors), fits[0], fits[1:], known).label == "aligned"
-    partners = torch.cat([known, known[: len(taken.vectors) - 400]])
+    assert judge(vectors, fits[0], fits[1:], known).label == "aligned"
+    partners = torch.cat([known, known[: len(vectors) - 400]])
     # One map for all that is taken, as an attack fits it
-    together = quick_fit("procrustes", torch.from_numpy(taken.vectors), partners)
+    together = quick_fit("procrustes", vectors, partners)
     assert torch.cosine_similarity(together(good), known).mean() > 0.95
+
+
+def shards(*tables):
+    def write(folder):
+        folder.mkdir()
+        for number, shard in enumerate(tables):
+            table(**shard)(folder / f"part-{number:05}.parquet")
+
+    return write
 
 
 BAD = {
@@ -294,6 +280,19 @@ BAD = {
     "two.npz": (lambda p: np.savez(p, a=VECTORS, b=VECTORS), "which array holds the vectors"),
     "big.jsonl": (lines("[1, 2]", f"[1{'0' * 400}, 2]"), "line 2: a number that no float holds$"),
     "long.csv": (lines("0.5,2", "3,4,5"), "row 2 has 3 fields"),
+    "chroma": (
+        lambda p: (write_chroma(p), shutil.rmtree(p / "s")),
+        "folder s, which has most vectors, is missing",
+    ),
+    "empty": (Path.mkdir, r"a folder with no \*\.parquet, no \*\.lance and no chroma\.sqlite3"),
+    "dimensions": (
+        shards(*[{"vector": [[1.0, 2.0]]}] * 2, *[{"vector": [[1.0]]}] * 2),
+        "part-00002.parquet: vectors of 1 dimensions; in part-00000",
+    ),
+    "columns": (
+        shards({"vector": [[1.0]]}, {"other": [[1.0]]}),
+        "part-00001.parquet: column 'other' is list<.*>; in .* it is not there",
+    ),
 }
 
 
@@ -436,9 +435,8 @@ def world(own_folder, monkeypatch):
     )  # fmt: skip
 
     def run(*verdicts, **more):
-        one_by_one = iter(verdicts)
-        only = verdicts[0] if len(verdicts) == 1 else None
-        monkeypatch.setattr(fits, "judge", lambda *_: only or next(one_by_one))
+        one_by_one = cycle(verdicts)
+        monkeypatch.setattr(fits, "judge", lambda *_: next(one_by_one))
         return audits.audit(Path("dump.npy"), replace(options, **more))
 
     return run
@@ -671,16 +669,16 @@ def test_an_encoder_against_itself_is_aligned_without_a_fit(monkeypatch):
 
 
 def test_what_was_read_is_compared_with_the_truth(world):
-    truth = Path("truth.txt")
-    truth.write_text("\n\n".join(some_texts(400, 1)))
+    truth, texts = Path("truth.txt"), some_texts(400, 1)
+    truth.write_text("\n\n".join(texts))
     found = world(ALIGNED, truth=truth)
     counted = {row["what"]: row for row in found.leaks}
     assert set(counted) == {"texts", "labels", "facts"}
     assert counted["labels"]["of"] == counted["texts"]["of"] == found.about["used"]
     assert "## What is right" in written(found)[1]
     taken = dumps.sample(Path("dump.npy"), 300)
-    assert audits.true_texts("truth.txt", taken) == [some_texts(400, 1)[i] for i in taken.places]
-    parts = [text if i % 2 else "" for i, text in enumerate(some_texts(400, 1))]
+    assert audits.true_texts("truth.txt", taken) == [texts[i] for i in taken.places]
+    parts = [text if i % 2 else "" for i, text in enumerate(texts)]
     pl.DataFrame({"text": parts}).write_csv("half.csv")
     of = {row["what"]: row["of"] for row in world(ALIGNED, truth="half.csv").leaks}
     assert of["texts"] == of["labels"] == sum(i % 2 for i in taken.places)
