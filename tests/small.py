@@ -186,21 +186,23 @@ def write_pairs():
     write_corpus("sts", TEXTS, "dev", pair=partners, score=[5.0 - i % 6 for i in range(len(TEXTS))])
 
 
+def write_model(folder, *modules):
+    """Write these modules as a model of sentence-transformers."""
+    SentenceTransformer(modules=modules, device="cpu").save(str(folder), create_model_card=False)
+
+
 def static_encoder(name, words, table):
     """Write an encoder that averages rows of `table`: one for each word, the last for unknown words."""
     tokens = Tokenizer(models.WordLevel({w: i for i, w in enumerate(words)}, unk_token=words[-1]))
     tokens.pre_tokenizer = pre_tokenizers.Whitespace()
-    model = SentenceTransformer(modules=[StaticEmbedding(tokens, torch.as_tensor(table))], device="cpu")
-    store.encoder_path(name).mkdir(parents=True)
-    model.save(str(store.encoder_path(name)), create_model_card=False)
+    write_model(store.encoder_path(name), StaticEmbedding(tokens, torch.as_tensor(table)))
 
 
 def write_network(folder, texts):
     """Write an encoder: an untrained network with one of our own poolers."""
     with TemporaryDirectory() as new:
         transformer = scratch.network(texts, Network(**NETWORK), 0, Path(new))
-        modules = [transformer, pooling.pooler("first-last", NETWORK["width"])]
-        SentenceTransformer(modules=modules, device="cpu").save(str(folder), create_model_card=False)
+        write_model(folder, transformer, pooling.pooler("first-last", NETWORK["width"]))
 
 
 def quick_fit(name, source, target, *pairs, seed=0, **more):

