@@ -62,14 +62,6 @@ def table_of(folder):
     return pl.concat(pl.read_parquet(path) for path in sorted(folder.glob("*.parquet")))
 
 
-def output():
-    return table_of(MADE)
-
-
-def given(column):
-    return table_of(Path("in"))[column]
-
-
 def refit():
     """Replace the translator by another one."""
     write_translator("ab", Linear.of(torch.randn(SOURCE, TARGET), normal(40, SOURCE), normal(40, TARGET)))
@@ -91,16 +83,18 @@ def test_a_shard_has_the_bytes_of_the_stage_embed():
         made = pl.read_parquet(MADE / path.name)
         texts = pl.read_parquet(path)["text"].to_list()
         assert made["vector"].to_numpy().tobytes() == embedded(texts).tobytes()
-    assert output()["id"].to_list() == [f"t{i}" for i in range(sum(ROWS))]
-    assert "text" not in output().columns
+    made = table_of(MADE)
+    assert made["id"].to_list() == [f"t{i}" for i in range(sum(ROWS))]
+    assert "text" not in made.columns
 
 
 def test_vectors_are_translated_and_other_columns_carried_along():
     run(**TRANSLATE)
+    given, made = table_of(Path("in")), table_of(MADE)
     with torch.inference_mode():
-        expected = load_best(store.translators_path("ab"))(given("vector").to_torch())
-    np.testing.assert_allclose(output()["vector"].to_numpy(), expected, rtol=1e-5, atol=1e-6)
-    assert output()["text"].to_list() == given("text").to_list()
+        expected = load_best(store.translators_path("ab"))(given["vector"].to_torch())
+    np.testing.assert_allclose(made["vector"].to_numpy(), expected, rtol=1e-5, atol=1e-6)
+    assert made["text"].to_list() == given["text"].to_list()
 
 
 def test_spark_style_record_batches_give_the_same_rows():

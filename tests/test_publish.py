@@ -88,7 +88,7 @@ def client(root, monkeypatch):
 
 def published(capsys, *arguments):
     """Publish, and return the address at the end of the one line that is printed."""
-    assert publish.main(list(arguments)) == 0
+    assert publish.main(arguments) == 0
     out, err = capsys.readouterr()
     assert (out.count("\n"), err) == (1, "")
     return out.split()[-1]
@@ -96,7 +96,7 @@ def published(capsys, *arguments):
 
 def refused(capsys, *arguments):
     """Try to publish, and return the one line of the error."""
-    assert publish.main(list(arguments)) == 2
+    assert publish.main(arguments) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     return err

@@ -12,14 +12,9 @@ import torch
 from pipelines.aligners.core.hubness import InvertedSoftmax
 from pipelines.aligners.core.translator import Linear, load_seeds, save
 from pipelines.runtime import store
-from tests.small import normal, put, refusal, write_corpus
+from tests.small import normal, put, refusal, write_corpus, write_embeddings
 
 pytestmark = pytest.mark.usefixtures("own_folder")
-
-
-def embeddings(vectors, name="e", ids=None):
-    ids = ids or [f"t{i}" for i in range(len(vectors))]
-    store.write_embeddings(name, ids, ["train"] * len(vectors), vectors, {"encoder": "x"})
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
@@ -38,17 +33,17 @@ def test_embeddings_come_back_without_a_copy(dtype, pieces):
 
 @pytest.mark.parametrize(("value", "word"), [(np.nan, "not finite"), (0.0, "zero")])
 def test_bad_vectors_are_named(value, word):
-    vectors = np.ones((3, 2), np.float32)
+    vectors = torch.ones(3, 2)
     vectors[1] = value
-    embeddings(vectors)
-    with refusal(rf"1 vectors are {word}, the first with id 't1'"):
+    write_embeddings("e", vectors)
+    with refusal(rf"1 vectors are {word}, the first with id '1'"):
         store.read_embeddings("e")
 
 
 def test_embeddings_have_the_ids_in_their_order():
-    embeddings(np.ones((3, 2), np.float32), "a")
-    embeddings(np.ones((3, 4), np.float32), "b", ids=["t0", "t2", "t1"])
-    with refusal("row 1 is 't1' in a, 't2' in b"):
+    write_embeddings("a", torch.ones(3, 2))
+    store.write_embeddings("b", ["0", "2", "1"], ["train"] * 3, np.ones((3, 4), np.float32), {})
+    with refusal("row 1 is '1' in a, '2' in b"):
         store.check_same_texts(store.read_embeddings("a"), store.read_embeddings("b"))
     with refusal("`dvc repro` makes it"):
         store.read_embeddings("nowhere")

@@ -40,8 +40,7 @@ def fit_quickly(monkeypatch):
 def said(capsys, *arguments):
     """Return the exit code and the JSON of a command."""
     code = main([*arguments, "--json"])
-    out = capsys.readouterr().out
-    return code, json.loads(out) if out else None
+    return code, json.loads(capsys.readouterr().out)
 
 
 def refused(capsys, *arguments):
