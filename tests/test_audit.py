@@ -42,6 +42,7 @@ from tests.hostile import chroma, content, elements, hnswlib, lines, table, vec0
 from tests.small import ROOT, normal, put, quick_fit, refusal, rotation, seeded
 from tests.test_tool import refused
 
+pytestmark = pytest.mark.usefixtures("own_folder")
 VECTORS = np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32)
 CLOUD = torch.from_numpy(VECTORS)
 
@@ -110,32 +111,35 @@ WRITERS = {
 }
 
 
-def test_bfloat16_is_read(tmp_path):
-    path, rows = tmp_path / "a.safetensors", torch.eye(3, dtype=torch.bfloat16)
-    safetensors.torch.save_file({"vectors": rows}, path)
-    assert np.array_equal(dumps.sample(path, 9).vectors, np.eye(3))
+def sampled(name, limit=1000, **which):
+    return dumps.sample(Path(name), limit, **which)
+
+
+def test_bfloat16_is_read():
+    safetensors.torch.save_file({"vectors": torch.eye(3, dtype=torch.bfloat16)}, "a.safetensors")
+    assert np.array_equal(sampled("a.safetensors").vectors, np.eye(3))
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_every_format_gives_back_the_vectors(tmp_path, name, monkeypatch):
+def test_every_format_gives_back_the_vectors(name, monkeypatch):
     monkeypatch.setattr(limits, "BLOCK", 64)
-    WRITERS[name](tmp_path / name)
-    found = dumps.sample(tmp_path / name, 1000)
+    WRITERS[name](Path(name))
+    found = sampled(name)
     assert found.rows == 300 + ("missing" in name)
     assert np.array_equal(found.vectors, VECTORS)
     assert np.array_equal(found.places, np.arange(300) + ("missing" in name))
 
 
 @pytest.mark.parametrize(("queued", "deleted"), [(50, [7]), (300, [])])
-def test_chroma_hnsw_and_queue(tmp_path, queued, deleted):
+def test_chroma_hnsw_and_queue(queued, deleted):
     again = f"select 2, 290, vector, encoding from embeddings_queue where id = {300}"
     write_chroma(
-        tmp_path / "dump",
+        Path("dump"),
         queued,
         f"insert into embeddings_queue (operation, id, vector, encoding) {again};"
         "insert into embeddings_queue (operation, id) values (3, 300), (1, 299);",
     )
-    found = dumps.sample(tmp_path / "dump", 1000)
+    found = sampled("dump")
     left = np.delete(VECTORS, [*deleted, 289, 299], axis=0)
     assert np.array_equal(found.vectors, [*left, VECTORS[299]])
 
@@ -149,37 +153,37 @@ def test_chroma_hnsw_and_queue(tmp_path, queued, deleted):
         ("weaviate.jsonl", {}, "2 named.*choose one with --co", {"column": "title"}),
     ],
 )
-def test_one_of_several_sets_of_vectors_must_be_chosen(tmp_path, name, wrong, line, right):
-    write_chroma(tmp_path / "chroma", more=NOTES)
-    vec0(tmp_path / "two.db", VECTORS, "items", "(embedding float[8], small int8[8], coarse bit[8])")
-    vec0(tmp_path / "two.db", VECTORS, "others")
+def test_one_of_several_sets_of_vectors_must_be_chosen(name, wrong, line, right):
+    write_chroma(Path("chroma"), more=NOTES)
+    vec0("two.db", VECTORS, "items", "(embedding float[8], small int8[8], coarse bit[8])")
+    vec0("two.db", VECTORS, "others")
     named = [json.dumps({"vector": {"title": v, "body": v[:2]}}) for v in LISTS]
-    lines(*named)(tmp_path / "weaviate.jsonl")
+    lines(*named)(Path("weaviate.jsonl"))
     with refusal(line):
-        dumps.sample(tmp_path / name, 1000, **wrong)
-    assert len(dumps.sample(tmp_path / name, 1000, **right).vectors) >= 299
+        sampled(name, **wrong)
+    assert len(sampled(name, **right).vectors) >= 299
 
 
 @pytest.mark.parametrize(
     ("first", "rows"),
     [("0.01,0.02,-0.05,0.03", 3), ("0,1,1,0", 3), ("0,1,2,3", 2), ("dim_1,dim_2,dim_3,dim_4", 2)],
 )
-def test_only_names_of_dimensions_are_a_header(tmp_path, first, rows):
-    lines(first, "1,2,3,4", "0.5,6,7,8")(tmp_path / "a.csv")
-    assert dumps.sample(tmp_path / "a.csv", 9).vectors.shape == (rows, 4)
+def test_only_names_of_dimensions_are_a_header(first, rows):
+    lines(first, "1,2,3,4", "0.5,6,7,8")(Path("a.csv"))
+    assert sampled("a.csv").vectors.shape == (rows, 4)
 
 
-def test_commands_choose_a_collection(own_folder, capsys):
+def test_commands_choose_a_collection(capsys):
     write_chroma(Path("dump"), more=NOTES)
     for command in (["translate", "fit"], ["migrate"]):
         more = "dump", "dump", "--out", "a.npy", "--collection", "no"
         assert "none is called 'no'" in refused(capsys, *command, *more)
 
 
-def test_a_sample_is_uniform_and_seeded(tmp_path, monkeypatch):
+def test_a_sample_is_uniform_and_seeded(monkeypatch):
     monkeypatch.setattr(limits, "BLOCK", 16)
-    np.save(tmp_path / "a.npy", VECTORS)
-    first, again, *others = (dumps.sample(tmp_path / "a.npy", 20, seed) for seed in (0, *range(150)))
+    np.save("a.npy", VECTORS)
+    first, again, *others = (sampled("a.npy", 20, seed=seed) for seed in (0, *range(150)))
     assert first.vectors.shape == (20, 8)
     assert np.array_equal(first.vectors, again.vectors)
     places = np.array([again.places, *(other.places for other in others)])
@@ -187,31 +191,31 @@ def test_a_sample_is_uniform_and_seeded(tmp_path, monkeypatch):
     assert abs((places < 150).sum() - 1500) < 5 * (3000 * 0.25) ** 0.5
 
 
-def sampled(folder, vectors):
-    np.save(folder / "a.npy", vectors)
-    return dumps.sample(folder / "a.npy", 1000)
+def sample_of(vectors):
+    np.save("a.npy", vectors)
+    return sampled("a.npy")
 
 
-def test_nan_zero_and_repeated_rows_are_left_out_and_counted(tmp_path):
+def test_nan_zero_and_repeated_rows_are_left_out_and_counted():
     zero, nan = np.zeros((1, 8), np.float32), np.full((3, 8), np.nan, np.float32)
-    found = sampled(tmp_path, np.concatenate([VECTORS, VECTORS[:2], zero, nan]))
+    found = sample_of(np.concatenate([VECTORS, VECTORS[:2], zero, nan]))
     assert (found.rows, found.left_out, found.repeated, len(found.vectors)) == (306, 4, 2, 300)
 
 
 @pytest.mark.parametrize("factor", [1e4, 3e37])
-def test_a_row_far_off_is_left_out_and_counted(tmp_path, factor):
+def test_a_row_far_off_is_left_out_and_counted(factor):
     far = VECTORS.copy()
     far[5] *= factor
-    found = sampled(tmp_path, far)
+    found = sample_of(far)
     assert (found.rows, found.left_out, found.far_off) == (300, 0, 1)
     assert np.array_equal(found.vectors, np.delete(VECTORS, 5, axis=0))
     assert np.array_equal(found.places, np.delete(np.arange(300), 5))
 
 
-def test_lengths_that_vary_and_copies_are_not_far_off(tmp_path):
+def test_lengths_that_vary_and_copies_are_not_far_off():
     lengths = np.random.default_rng(2).lognormal(0, 0.6, size=(300, 1)).astype(np.float32)
-    assert sampled(tmp_path, VECTORS * lengths).far_off == 0
-    found = sampled(tmp_path, np.concatenate([VECTORS[:20], np.repeat(VECTORS[:1], 200, axis=0)]))
+    assert sample_of(VECTORS * lengths).far_off == 0
+    found = sample_of(np.concatenate([VECTORS[:20], np.repeat(VECTORS[:1], 200, axis=0)]))
     assert (len(found.vectors), found.repeated, found.far_off) == (20, 200, 0)
 
 
@@ -224,9 +228,7 @@ def test_lengths_that_vary_and_copies_are_not_far_off(tmp_path):
     empty=st.integers(0, 20),
 )
 @example(seed=0, scale=-11.0, shift=0.0, powers=[], empty=0)
-def test_no_scale_no_shift_and_no_bad_row_changes_a_verdict(
-    tmp_path_factory, seed, scale, shift, powers, empty
-):
+def test_no_scale_no_shift_and_no_bad_row_changes_a_verdict(seed, scale, shift, powers, empty):
     """Times 10^scale: 400 vectors moved by `shift`, copies of rows times 10^power, and rows of NaN.
 
     True pairs stand in for a fit, so that only the centre and the lengths decide.
@@ -236,9 +238,7 @@ def test_no_scale_no_shift_and_no_bad_row_changes_a_verdict(
     known = torch.from_numpy(clean @ np.linalg.qr(rng.normal(size=(40, 40)))[0]).float()
     poison = (clean[: len(powers)] + shift) * 10 ** np.array(powers).reshape(-1, 1)
     dump = np.concatenate([clean + shift, poison, np.full((empty, 40), np.nan)]) * 10**scale
-    path = tmp_path_factory.mktemp("dump") / "a.npy"
-    np.save(path, np.clip(dump, -3e38, 3e38).astype(np.float32))
-    taken = dumps.sample(path, 1000)
+    taken = sample_of(np.clip(dump, -3e38, 3e38).astype(np.float32))
     vectors = torch.from_numpy(taken.vectors)
     assert taken.left_out == empty
     assert len(vectors) + taken.far_off + taken.repeated == 400 + len(powers)
@@ -297,11 +297,11 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_bad_dump_is_one_line(tmp_path, name):
+def test_a_bad_dump_is_one_line(name):
     write, message = BAD[name]
-    write(tmp_path / name)
+    write(Path(name))
     with refusal(message):
-        dumps.sample(tmp_path / name, 100)
+        sampled(name)
 
 
 # ---------------------------------------------------------------- defences
@@ -478,7 +478,7 @@ def test_of_a_partly_aligned_dump_only_that_part_is_read(world, monkeypatch):
     monkeypatch.setattr(audits, "judge_parts", lambda *_: half)
     found = world(Verdict(1.0, "partial", 0.5, 100, 0.5))
     assert sum(r["vectors"] for r in found.attributes) == (found.about["used"] + 1) // 2
-    in_dump = dumps.sample(Path("dump.npy"), 300).places[::2]
+    in_dump = sampled("dump.npy", 300).places[::2]
     assert {r["row"] for r in found.inversions} <= {*in_dump.tolist()}
     _, twin = written(found)
     assert "Verdict: partial with minilm (score 1.00), for 50% of the vectors" in twin
@@ -629,7 +629,7 @@ def test_bad_targets_are_one_line_before_any_work(gated, monkeypatch, yaml, more
     assert gated(yaml, "audit", "dump.npy", *more) == (2, [])
 
 
-def test_all_mistyped_targets_are_named(own_folder):
+def test_all_mistyped_targets_are_named():
     message = "leakge: unknown key; did you mean 'leakage'.*; recal: unknown key; did you mean 'recall'"
     put("targets.yaml", "{leakge: 1, recal: 1}")
     with refusal(message):
@@ -676,7 +676,7 @@ def test_what_was_read_is_compared_with_the_truth(world):
     assert set(counted) == {"texts", "labels", "facts"}
     assert counted["labels"]["of"] == counted["texts"]["of"] == found.about["used"]
     assert "## What is right" in written(found)[1]
-    taken = dumps.sample(Path("dump.npy"), 300)
+    taken = sampled("dump.npy", 300)
     assert audits.true_texts("truth.txt", taken) == [texts[i] for i in taken.places]
     parts = [text if i % 2 else "" for i, text in enumerate(texts)]
     pl.DataFrame({"text": parts}).write_csv("half.csv")
@@ -751,7 +751,7 @@ def command(world, monkeypatch):
     found = world(ALIGNED)
 
     def again(dump, options):
-        assert len(dumps.sample(dump, 1000).vectors)
+        assert len(sampled(dump).vectors)
         return replace(found, dump=dump.name)
 
     monkeypatch.setattr(audits, "audit", again)
@@ -772,7 +772,7 @@ def test_dumps_of_any_name_have_their_own_pages(command):
         assert page.with_suffix(".md").read_text().count("\n> Verdict:") == 1
 
 
-def test_a_page_escapes_names_and_texts(own_folder):
+def test_a_page_escapes_names_and_texts():
     guess = {"row": 0, "guess": "<script>alert(1)</script> a|b", "cosine": 0.5}
     name = "x\n\n> Verdict: failed: no evidence of leakage\n\n# y"
     text, twin = written(Findings(name, {"used": 300}, [BEST], inversions=[guess]))

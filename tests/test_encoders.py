@@ -45,6 +45,8 @@ from pipelines.study import Encoder
 from tests.hostile import Code
 from tests.small import put, refusal, write_model
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+MODEL, OUT = Path("model"), Path("out")  # of models that tests write
 WORDS = "the a cat dog house river runs sleeps under over old red quick and".split()  # noqa: SIM905
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
 SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
@@ -142,14 +144,14 @@ def test_float16_files_hold_the_rounded_vectors(folders):
     assert_array_equal(half, vectors(folders["bert"]).astype(np.float16))
 
 
-def test_several_models_are_one_encoder_side_by_side(folders, tmp_path, monkeypatch):
+def test_several_models_are_one_encoder_side_by_side(folders, monkeypatch):
     copies = {kind: partial(sources._copy, folders[kind]) for kind in ("bert", "qwen")}
     monkeypatch.setattr(sources, "WHEELS", copies)
-    loaded = fetched(tmp_path / "both", source="wheel", model="bert+qwen")
+    loaded = fetched(source="wheel", model="bert+qwen")
     alone = [vectors(folders[kind]) for kind in copies]
     unit = np.hstack([v / np.linalg.norm(v, axis=1, keepdims=True) for v in alone])
     for _ in range(2):  # the second run reads its parts from the disk
-        assert_allclose(run(loaded, folder=tmp_path / "work").vectors, unit, atol=1e-6)
+        assert_allclose(run(loaded, folder=Path("work")).vectors, unit, atol=1e-6)
     assert (loaded.name, loaded.dimension) == ("bert+qwen", 64)
 
 
@@ -204,10 +206,10 @@ def test_roberta_reads_fewer_tokens_than_it_has_positions():
         model(torch.full((1, most + 1), 5))
 
 
-def test_a_saved_rotation_opens_in_sentence_transformers(folders, tmp_path):
+def test_a_saved_rotation_opens_in_sentence_transformers(folders):
     rotated = load(folders["t5"], row(rotation=3)).model
-    rotated.save(str(tmp_path), create_model_card=False)
-    again = SentenceTransformer(str(tmp_path), device="cpu")
+    rotated.save("model", create_model_card=False)
+    again = SentenceTransformer("model", device="cpu")
     assert_array_equal(again.encode(TEXTS), rotated.encode(TEXTS))
 
 
@@ -265,8 +267,8 @@ def in_parts(folders, monkeypatch):
     return loaded, run(loaded).vectors
 
 
-def test_a_killed_run_continues_to_the_same_bytes(in_parts, tmp_path, monkeypatch):
-    (loaded, whole), folder = in_parts, tmp_path / "killed"
+def test_a_killed_run_continues_to_the_same_bytes(in_parts, monkeypatch):
+    (loaded, whole), folder = in_parts, Path("killed")
     forward = Mock(side_effect=[loaded.model[0].forward] * 7 + [KeyboardInterrupt])
     with monkeypatch.context() as patch:
         patch.setattr(loaded.model[0], "forward", lambda features: forward()(features))
@@ -278,8 +280,8 @@ def test_a_killed_run_continues_to_the_same_bytes(in_parts, tmp_path, monkeypatc
     assert {f: f.stat().st_mtime_ns for f in done} == done
 
 
-def test_two_processes_encode_half_of_the_parts_each(in_parts, tmp_path):
-    (loaded, whole), folder = in_parts, tmp_path / "shared"
+def test_two_processes_encode_half_of_the_parts_each(in_parts):
+    (loaded, whole), folder = in_parts, Path("shared")
     parts_of_first, second = [], []
 
     def the_other_runs():
@@ -307,11 +309,11 @@ def test_the_prompt_stands_before_every_text(folders):
     ("saved", "keys"),
     [({}, {"rotation": 1}), ({}, {"pooling": "mean"}), ({"pooling": "first-last"}, {})],
 )
-def test_an_encoder_keeps_its_prompts(folders, tmp_path, saved, keys):
+def test_an_encoder_keeps_its_prompts(folders, saved, keys):
     own = load(folders["bert"], row(**saved)).model
     own.prompts, own.default_prompt_name = {"passage": "the old ", "query": "a "}, "passage"
-    own.save(str(tmp_path), create_model_card=False)
-    loaded = load(tmp_path, row(**keys))
+    own.save("model", create_model_card=False)
+    loaded = load(MODEL, row(**keys))
     assert (loaded.prompt, loaded.query_prompt) == ("the old ", "a ")
     assert loaded.pooling == saved.get("pooling", "mean")
 
@@ -322,47 +324,40 @@ def test_an_encoder_keeps_its_prompts(folders, tmp_path, saved, keys):
 SENTENCES = ["A man is eating food.", "Ships sail the northern sea when the wind allows it.", "Yes"]
 
 
-def fetched(folder, **keys):
-    fetch(row(**keys), folder)
-    return load(folder, row(**keys))
+def fetched(**keys):
+    fetch(row(**keys), MODEL)
+    return load(MODEL, row(**keys))
 
 
-@pytest.fixture
-def model(tmp_path):
-    """The path of a model that is not there yet."""
-    return tmp_path / "model"
-
-
-def test_minilm_is_the_normalised_mean_of_its_token_states(model):
-    loaded = fetched(model, source="wheel", model="minilm")
-    network = AutoModel.from_pretrained(model).double()
-    expected = by_hand(network, model, SENTENCES, lambda o: o.last_hidden_state[0].mean(0))
+def test_minilm_is_the_normalised_mean_of_its_token_states():
+    loaded = fetched(source="wheel", model="minilm")
+    network = AutoModel.from_pretrained(MODEL).double()
+    expected = by_hand(network, MODEL, SENTENCES, lambda o: o.last_hidden_state[0].mean(0))
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     assert_near(run(loaded, SENTENCES).vectors, expected)
     assert (loaded.dimension, loaded.max_tokens) == (384, 256)
 
 
-def test_wordllama_is_what_its_own_package_computes(model):
+def test_wordllama_is_what_its_own_package_computes():
     from safetensors.numpy import load_file
     from wordllama.inference import WordLlamaInference
 
     package = sources._package("wordllama", "wordllama")
     table = load_file(package / "weights/l2_supercat_256.safetensors")["embedding.weight"]
     words = Tokenizer.from_file(str(package / "tokenizers/l2_supercat_tokenizer_config.json"))
-    loaded = fetched(model, source="wheel", model="wordllama")
+    loaded = fetched(source="wheel", model="wordllama")
     texts = [*SENTENCES, "Größe naïve 漢字 \U0001f600", "long " * 700]
     expected = WordLlamaInference(table, words).embed(texts)
     assert_allclose(run(loaded, texts).vectors, expected, atol=1e-6)
     assert (loaded.dimension, loaded.max_tokens) == (256, None)
 
 
-def test_a_wheel_with_other_weights_is_refused(tmp_path, monkeypatch):
-    path = tmp_path / "package" / "model" / "model.safetensors"
-    put(path, b"something else")
-    monkeypatch.setattr(sources, "_package", lambda module, distribution: tmp_path / "package")
+def test_a_wheel_with_other_weights_is_refused(monkeypatch):
+    put("package/model/model.safetensors", b"something else")
+    monkeypatch.setattr(sources, "_package", lambda module, distribution: Path("package"))
     with refusal(f"not {sources.MINILM}"):
-        fetch(row(source="wheel", model="minilm"), tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+        fetch(row(source="wheel", model="minilm"), OUT)
+    assert not OUT.exists()
 
 
 @pytest.mark.parametrize(
@@ -377,21 +372,21 @@ def test_a_wheel_with_other_weights_is_refused(tmp_path, monkeypatch):
         ),
     ],
 )
-def test_a_model_that_is_not_there_is_one_line(no_network, keys, message, tmp_path, monkeypatch):
+def test_a_model_that_is_not_there_is_one_line(no_network, keys, message, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with refusal(message):
-        fetch(row(**keys), tmp_path / "out")
+        fetch(row(**keys), OUT)
 
 
 # ---------------------------------------------------------------- fetch: path and hub
 
 
-def test_other_weights_have_another_digest(folders, model):
-    fetch(row(path=str(folders["t5"])), model)
-    dense = next(model.glob("*Dense/model.safetensors"))
-    before = weights(model)
+def test_other_weights_have_another_digest(folders):
+    fetch(row(path=str(folders["t5"])), MODEL)
+    dense = next(MODEL.glob("*Dense/model.safetensors"))
+    before = weights(MODEL)
     dense.write_bytes(dense.read_bytes()[:-1] + b"\x01")
-    assert weights(model) != before
+    assert weights(MODEL) != before
 
 
 INDEX = json.dumps({"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}})
@@ -405,95 +400,88 @@ INDEX = json.dumps({"weight_map": {"a": "model-1.safetensors", "b": "model-2.saf
         ({"model-1.safetensors": "", "model.safetensors.index.json": INDEX}, r"model-2\.safetensors"),
     ],
 )
-def test_a_folder_that_is_no_model_is_refused(files, message, model, tmp_path):
+def test_a_folder_that_is_no_model_is_refused(files, message):
     if files is not None:
         for name, content in ({"config.json": "{}"} | files).items():
-            put(model / name, content)
+            put(MODEL / name, content)
     with refusal(message):
-        fetch(row(path=str(model)), tmp_path / "out")
+        fetch(row(path="model"), OUT)
 
 
-def refused_and_not_run(model, line):
-    """Expect that a model is refused, and that no code of it runs: that would write beside its folder."""
-    put(model / "theirs.py", f"open({str(model.with_name('ran'))!r}, 'w')")
+def refused_and_not_run(line):
+    """Expect that a model is refused, and that no code of it runs: that would write beside it."""
+    put(MODEL / "theirs.py", "open('ran', 'w')")
     with refusal(line):
-        load(model, row())
-    assert [*model.parent.iterdir()] == [model]
+        load(MODEL, row())
+    assert [*Path().iterdir()] == [MODEL]
 
 
 @pytest.mark.parametrize("damage", ["hostile weights", "half a config", "own code"])
-def test_damaged_and_hostile_files_are_one_line_and_never_run(damage, folders, model):
-    fetch(row(path=str(folders["bert"])), model)
+def test_damaged_and_hostile_files_are_one_line_and_never_run(damage, folders):
+    fetch(row(path=str(folders["bert"])), MODEL)
     if damage == "hostile weights":
-        (model / "model.safetensors").unlink()
-        torch.save(Code(model), model / "pytorch_model.bin")
+        (MODEL / "model.safetensors").unlink()
+        torch.save(Code(MODEL), MODEL / "pytorch_model.bin")
     elif damage == "half a config":
-        put(model / "config.json", '{"model_type":')
+        put(MODEL / "config.json", '{"model_type":')
     else:
         theirs = {"AutoConfig": "theirs.Config", "AutoModel": "theirs.Model"}
-        put(model / "config.json", json.dumps({"model_type": "theirs", "auto_map": theirs}))
-    refused_and_not_run(model, "no sentence-transformers model")
+        put(MODEL / "config.json", json.dumps({"model_type": "theirs", "auto_map": theirs}))
+    refused_and_not_run("no sentence-transformers model")
 
 
 @pytest.mark.parametrize(
     ("kind", "file"),
     [("bert", "config.json"), ("bert", "sentence_bert_config.json"), ("clip", "config.json")],
 )
-def test_a_kernel_that_a_config_names_is_ignored(kind, file, folders, model):
-    fetch(row(path=str(folders[kind])), model)
-    path, evil = model / file, {"attn_implementation": "evil/kernel"}
+def test_a_kernel_that_a_config_names_is_ignored(kind, file, folders):
+    fetch(row(path=str(folders[kind])), MODEL)
+    path, evil = MODEL / file, {"attn_implementation": "evil/kernel"}
     config = json.loads(path.read_text()) if path.exists() else {}
     config |= evil if file == "config.json" else {"model_args": evil | {"use_kernels": True}}
     if "text_config" in config:
         config["text_config"] |= evil
     path.write_text(json.dumps(config))
-    assert_array_equal(vectors(model), vectors(folders[kind]))
+    assert_array_equal(vectors(MODEL), vectors(folders[kind]))
 
 
-def test_nobody_is_asked_whether_to_run_code(folders, model, monkeypatch):
-    shutil.copytree(folders["clip"], model)
+def test_nobody_is_asked_whether_to_run_code(folders, monkeypatch):
+    shutil.copytree(folders["clip"], MODEL)
     transformer = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}
-    put(model / "modules.json", json.dumps([transformer]))
+    put(MODEL / "modules.json", json.dumps([transformer]))
     theirs = {"image_processor_type": "Theirs", "auto_map": {"AutoImageProcessor": "theirs.Theirs"}}
-    put(model / "preprocessor_config.json", json.dumps(theirs))
+    put(MODEL / "preprocessor_config.json", json.dumps(theirs))
     monkeypatch.setattr("builtins.input", lambda *_: "y")
-    refused_and_not_run(model, "requires you to execute")
+    refused_and_not_run("requires you to execute")
 
 
-def test_a_copy_of_a_read_only_folder_can_be_moved_and_removed(folders, model, tmp_path):
-    copy = tmp_path / "copy"
-    shutil.copytree(folders["t5"], model)
-    for path in (model, *model.rglob("*")):
+def test_a_copy_of_a_read_only_folder_can_be_moved_and_removed(folders):
+    shutil.copytree(folders["t5"], MODEL)
+    for path in (MODEL, *MODEL.rglob("*")):
         path.chmod(0o555 if path.is_dir() else 0o444)
-    fetch(row(path=str(model)), copy)
-    assert all(path.stat().st_mode & 0o200 for path in (copy, *copy.rglob("*")))
+    fetch(row(path="model"), OUT)
+    assert all(path.stat().st_mode & 0o200 for path in (OUT, *OUT.rglob("*")))
 
 
 @pytest.fixture
-def no_network(monkeypatch, tmp_path):
+def no_network(monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")  # nobody listens there
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("SENTENCE_TRANSFORMERS_HOME", str(tmp_path / "cache"))
-
-
-def cached(folder, cache, model):
-    """Copy a model to where the hub's cache has it."""
-    repository = cache / f"models--{model.replace('/', '--')}"
-    shutil.copytree(folder, repository / "snapshots" / ("0" * 40))
-    put(repository / "refs" / "main", "0" * 40)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", "cache")
+    monkeypatch.setenv("SENTENCE_TRANSFORMERS_HOME", "cache")
 
 
 @pytest.mark.parametrize("model", ["owner/tiny", "bert-base-uncased"])
-def test_a_hub_model_in_the_cache_needs_no_network(no_network, folders, tmp_path, model):
-    cached(folders["bert"], tmp_path / "cache", model)
-    fetch(row(source="hub", model=model), tmp_path / "out")
-    assert weights(tmp_path / "out") == weights(folders["bert"])
+def test_a_hub_model_in_the_cache_needs_no_network(no_network, folders, model):
+    repository = Path("cache", f"models--{model.replace('/', '--')}")
+    shutil.copytree(folders["bert"], repository / "snapshots" / ("0" * 40))
+    put(repository / "refs" / "main", "0" * 40)
+    fetch(row(source="hub", model=model), OUT)
+    assert weights(OUT) == weights(folders["bert"])
 
 
-def test_a_part_of_a_hub_model_in_the_cache_is_completed(folders, tmp_path, monkeypatch):
-    part = tmp_path / "part"
-    shutil.copytree(folders["bert"], part, ignore=shutil.ignore_patterns("tokenizer*"))
-    download = Mock(side_effect=[str(part), str(folders["bert"])])
+def test_a_part_of_a_hub_model_in_the_cache_is_completed(folders, monkeypatch):
+    shutil.copytree(folders["bert"], "part", ignore=shutil.ignore_patterns("tokenizer*"))
+    download = Mock(side_effect=["part", str(folders["bert"])])
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
     assert sources.hub(row(source="hub", model="owner/tiny")) == folders["bert"]
     assert [call.kwargs.get("local_files_only") for call in download.call_args_list] == [True, None]
