@@ -192,8 +192,8 @@ def content(of):
 
 LISTS = [json.dumps(vector.tolist()) for vector in VECTORS]
 ROW = '{"id": "%s", "text": "text %s"}'
-PICKLES = [("dump", suffix) for suffix in ("npy", "npz", "jsonl", "parquet", "arrow", "faiss")]
-PICKLES += [("texts", "parquet"), ("texts", "csv"), ("mail", "mbox"), ("images", "parquet")]
+PICKLES = "dump.npy dump.npz dump.jsonl dump.parquet dump.arrow dump.faiss"
+PICKLES += " texts.parquet texts.csv mail.mbox images.parquet"
 
 
 class Code:
@@ -216,7 +216,7 @@ def objects(path):
 
 FILES = {
     # programs
-    **{f"{name}-pickle.{suffix}": pickled for name, suffix in PICKLES},
+    **{name.replace(".", "-pickle."): pickled for name in PICKLES.split()},
     "dump-objects.npy": lambda path: np.save(path, objects(path)),
     "dump-objects.npz": lambda path: np.savez(path, vectors=objects(path)),
     # dumps of vectors

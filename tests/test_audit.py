@@ -132,11 +132,11 @@ def test_every_format_gives_back_the_vectors(name, monkeypatch):
 
 @pytest.mark.parametrize(("queued", "deleted"), [(50, [7]), (300, [])])
 def test_chroma_hnsw_and_queue(queued, deleted):
-    again = f"select 2, 290, vector, encoding from embeddings_queue where id = {300}"
     write_chroma(
         Path("dump"),
         queued,
-        f"insert into embeddings_queue (operation, id, vector, encoding) {again};"
+        "insert into embeddings_queue (operation, id, vector, encoding) "
+        "select 2, 290, vector, encoding from embeddings_queue where id = 300;"
         "insert into embeddings_queue (operation, id) values (3, 300), (1, 299);",
     )
     found = sampled("dump")

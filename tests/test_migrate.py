@@ -9,7 +9,6 @@ import polars as pl
 import pytest
 import torch
 
-from pipelines.aligners.core.parts import Parts
 from pipelines.aligners.core.translator import Identity
 from pipelines.aligners.core.verdict import Verdict
 from pipelines.corpora.sources.vectors import Stored
@@ -17,7 +16,7 @@ from pipelines.fitting import arrays
 from pipelines.tool import migrate
 from pipelines.tool.benchmark import Moved
 from tests.small import ROOT, put, two_encoders
-from tests.test_tool import fit_quickly, refused, said
+from tests.test_tool import PARTS, fit_quickly, refused, said
 
 TEXTS, TURNED = two_encoders()
 QRELS = ["--qrels", "qrels.tsv"]
@@ -101,8 +100,7 @@ def test_a_wrong_map_moves_nothing(capsys, pairs):
 
 
 def test_a_map_that_is_right_for_a_part_marks_it(capsys, monkeypatch):
-    parts = Parts(torch.zeros(64), torch.eye(2, 64), torch.tensor([True, False]))
-    found = Identity(64, 64), Verdict(0.99, "partial", 0.6, 100, 0.5), parts
+    found = Identity(64, 64), Verdict(0.99, "partial", 0.6, 100, 0.5), PARTS
     monkeypatch.setattr(arrays, "fit_parts", lambda *_, **__: found)
     assert moved(capsys)[0] == 0
     right = TEXTS[:1500, 0] > TEXTS[:1500, 1]

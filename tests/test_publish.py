@@ -19,6 +19,8 @@ from pipelines.runtime import intact, store
 from tests.small import TEXTS, normal, put, tables_of, write_network, write_translator, write_yaml
 
 D, E = 24, 16
+MANY = np.random.default_rng(7).normal(size=(2_500, D)).astype(np.float32)
+VECTORS = MANY[:50]
 TRAINING = {"corpus": "mails", "dev": "sts", "start": "x", "steps": 1}
 FIT = {"source": "mails-a", "target": "mails-b", "aligner": "identity"}
 BEST = {"translator": "best"}
@@ -108,15 +110,11 @@ def registered(client, address):
     return version, client.get_logged_model(version.source.removeprefix("models:/"))
 
 
-def vectors(n):
-    return np.random.default_rng(7).normal(size=(n, D)).astype(np.float32)
-
-
 def test_a_translator_is_registered_with_its_metrics(client, capsys):
     address = published(capsys, "best")
     model = load_model(address)
     folder = Path("data/translators/best")
-    assert_array_equal(model.predict(vectors(50)), load(folder)(vectors(50)))
+    assert_array_equal(model.predict(VECTORS), load(folder)(VECTORS))
     [given], [returned] = model.metadata.signature.inputs.inputs, model.metadata.signature.outputs.inputs
     assert (given.shape, returned.shape) == ((-1, D), (-1, E))
     version, logged = registered(client, address)
@@ -134,16 +132,16 @@ def test_publishing_again_makes_the_next_version(client, capsys):
     numbers = [int(address.rsplit("/", 1)[1]) for address in (first, bad, last)]
     named = [int(client.get_model_version_by_alias("best", word).version) for word in ("failed", "aligned")]
     assert numbers == [named[0] - 1, *named]
-    served = load_model("models:/best@failed").predict(vectors(50))
-    assert_array_equal(served, load("data/translators/best", seed=0)(vectors(50)))
+    served = load_model("models:/best@failed").predict(VECTORS)
+    assert_array_equal(served, load("data/translators/best", seed=0)(VECTORS))
     assert {m.value for m in registered(client, bad)[1].metrics} == {0.25, 0.03}
 
 
 def test_a_pair_of_several_spaces(client, capsys):
     address = published(capsys, "both/mails-a/mails-b")
     assert address == "models:/both+mails-a+mails-b/1"
-    served = load_model(address).predict(vectors(50))
-    assert_array_equal(served, load("data/translators/both/mails-a/mails-b")(vectors(50)))
+    served = load_model(address).predict(VECTORS)
+    assert_array_equal(served, load("data/translators/both/mails-a/mails-b")(VECTORS))
     assert registered(client, address)[1].metrics is None
 
 
@@ -197,8 +195,7 @@ def test_a_translator_that_is_not_what_dvc_lock_names_is_refused(client, capsys,
 
 def test_a_server_answers_as_the_model_does(client, capsys):
     """By the application that `mlflow models serve` runs."""
-    x = vectors(2_500)
-    for row, inputs, sent in (("best", x, x.tolist()), ("simcse", TEXTS, TEXTS)):
+    for row, inputs, sent in (("best", MANY, MANY.tolist()), ("simcse", TEXTS, TEXTS)):
         model = load_model(published(capsys, row))
         answer = TestClient(scoring_server.init(model)).post("/invocations", json={"inputs": sent})
         assert_allclose(answer.json()["predictions"], model.predict(inputs), rtol=0, atol=1e-6)

@@ -80,8 +80,8 @@ def test_lancedb_without_its_package_is_one_line(monkeypatch):
         found(".")
 
 
-def test_chroma(tmp_path):
-    client = pytest.importorskip("chromadb").PersistentClient(str(tmp_path))
+def test_chroma():
+    client = pytest.importorskip("chromadb").PersistentClient(".")
     ids = [str(i) for i in range(300)]
     for name, vectors in (("mail", VECTORS), ("notes", VECTORS + 1)):
         some = {"hnsw:sync_threshold": 100, "hnsw:batch_size": 50}
@@ -109,8 +109,8 @@ def test_qdrant():
 
 
 @pytest.mark.parametrize(("form", "how"), [("a.copy", ""), ("a.csv", "csv header")])
-def test_pgvector(tmp_path, form, how):
-    server = pytest.importorskip("pgserver").get_server(tmp_path / "server")
+def test_pgvector(form, how):
+    server = pytest.importorskip("pgserver").get_server("server")
     values = ",".join(f"({i}, E'\"\\t\\n', '{v.tolist()}')" for i, v in enumerate(VECTORS))
     server.psql("create extension vector; create table items (id int, body text, embedding vector(8));")
     server.psql(f"insert into items values {values}, (300, '', null);")

@@ -27,6 +27,7 @@ from pipelines.tool import doctor, encoders, validate
 from pipelines.tool.__main__ import main
 from tests.small import completed, put, refusal, two_encoders, write_yaml
 
+PARTS = Parts(torch.zeros(64), torch.eye(2, 64), torch.tensor([True, False]))
 QUICK = {"clusters": 40, "repeats": [30], "rounds": [500] * 5, "refinements": 20, "passes": 2}
 QUICK |= {"reflections": 0}
 COMMANDS = ("audit", "identify", "translate", "migrate", "validate", "ls", "doctor")
@@ -110,7 +111,7 @@ def test_a_map_is_fitted_applied_and_judged_on_files(own_folder, monkeypatch, ca
     held = texts[2900:].astype(np.float32)
     pl.DataFrame({"id": range(100), "embedding": held.tolist()}).write_parquet("held.parquet")
     np.save("held.npy", held)
-    Parts(torch.zeros(64), torch.eye(2, 64), torch.tensor([True, False])).save(Path("map/parts.safetensors"))
+    PARTS.save(Path("map/parts.safetensors"))
     np.save("true.npy", turned[2900:].astype(np.float32))
     for name in ("moved.parquet", "moved.arrow", "moved.npy"):
         assert said(capsys, "translate", "apply", "map", "held.parquet", "--out", name)[1]["rows"] == 100

@@ -111,13 +111,10 @@ class Place:
 
     def differing(self):
         """Return the files of outputs that differ from the reference's."""
-        pairs = [
-            (self.reference / out["path"], self.root / out["path"])
-            for s in self.stages.values()
-            for out in s["outs"]
-        ]
-        files = {(a / name, b / name) for a, b in pairs for side in (a, b) for name in inside(side)}
-        return sorted(str(b.relative_to(self.root)) for a, b in files if not same(a, b))
+        outs = [out["path"] for stage in self.stages.values() for out in stage["outs"]]
+        sides = self.reference, self.root
+        files = {Path(out, name) for out in outs for side in sides for name in inside(side / out)}
+        return sorted(str(file) for file in files if not same(*(side / file for side in sides)))
 
     def drafts(self):
         """Return temporary files that no process should leave."""
