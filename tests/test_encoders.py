@@ -48,9 +48,9 @@ from tests.small import put, refusal, write_model
 pytestmark = pytest.mark.usefixtures("own_folder")
 MODEL, OUT = Path("model"), Path("out")  # of models that tests write
 WORDS = "the a cat dog house river runs sleeps under over old red quick and".split()  # noqa: SIM905
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+VOCABULARY = {word: i for i, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS])}
 SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
-SIZES |= {"num_attention_heads": 4, "vocab_size": len(SPECIAL + WORDS)}
+SIZES |= {"num_attention_heads": 4, "vocab_size": len(VOCABULARY)}
 WITHOUT_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 RNG = np.random.default_rng(0)
 TEXTS = [" ".join(RNG.choice(WORDS, n)) for n in RNG.integers(1, 24, 60)]
@@ -58,10 +58,9 @@ assert_near = partial(assert_allclose, atol=1e-5)
 
 
 def tokenizer(template, **special):
-    vocabulary = {w: i for i, w in enumerate(SPECIAL + WORDS)}
-    rust = Tokenizer(models.WordPiece(vocabulary))
+    rust = Tokenizer(models.WordPiece(VOCABULARY))
     rust.pre_tokenizer = pre_tokenizers.Whitespace()
-    named = [(t, vocabulary[t]) for t in ("[CLS]", "[SEP]")]
+    named = [(t, VOCABULARY[t]) for t in ("[CLS]", "[SEP]")]
     rust.post_processor = processors.TemplateProcessing(single=template, special_tokens=named)
     return PreTrainedTokenizerFast(
         tokenizer_object=rust, pad_token="[PAD]", unk_token="[UNK]", model_max_length=32, **special
@@ -84,7 +83,7 @@ def bert(folder):
 
 
 def t5(folder):
-    config = T5Config(vocab_size=len(SPECIAL + WORDS), d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4)
+    config = T5Config(vocab_size=len(VOCABULARY), d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4)
     later = Pooling(32, "mean"), Dense(32, 24, bias=False), Normalize()
     return saved(folder, T5EncoderModel(config), tokenizer("$A [SEP]", eos_token="[SEP]"), *later)
 

@@ -36,8 +36,7 @@ def files(own_folder, monkeypatch):
     np.save("new.npy", np.concatenate([TURNED[:100], TURNED[1500:]]))
     write("queries", ["q0", "q1", "q2"], TURNED[:3])
     write("before", ["q0", "q1", "q2"], TEXTS[7:10])
-    lines = ["query-id\tcorpus-id\tscore", "q0\td0\t2", "q1\td1\t1", "q2\td2\t1", "q2\td9\t0"]
-    put("qrels.tsv", "\n".join(lines) + "\n")
+    put("qrels.tsv", "query-id\tcorpus-id\tscore\nq0\td0\t2\nq1\td1\t1\nq2\td2\t1\nq2\td9\t0\n")
 
 
 def index(name):

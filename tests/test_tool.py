@@ -96,8 +96,8 @@ AUDIT = ("audit", "here.npy")
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(own_folder, capsys, arguments, says):
-    for name, rows in (("here.npy", 9), ("two.npy", 2)):
-        np.save(name, np.eye(rows, 9, dtype=np.float32))
+    np.save("here.npy", np.eye(9))
+    np.save("two.npy", np.eye(2, 9))
     assert says in refused(capsys, *arguments)
 
 
@@ -108,11 +108,11 @@ def test_a_map_is_fitted_applied_and_judged_on_files(own_folder, monkeypatch, ca
     fit_quickly(monkeypatch)
     code, fitted = said(capsys, "translate", "fit", "old.npy", "new.npy", "--out", "map", "--restarts", "0")
     assert (code, fitted["verdict"]["agreement"] > 0.5) == (0, True)
-    held = texts[2900:].astype(np.float32)
+    held = texts[2900:]
     pl.DataFrame({"id": range(100), "embedding": held.tolist()}).write_parquet("held.parquet")
     np.save("held.npy", held)
     PARTS.save(Path("map/parts.safetensors"))
-    np.save("true.npy", turned[2900:].astype(np.float32))
+    np.save("true.npy", turned[2900:])
     for name in ("moved.parquet", "moved.arrow", "moved.npy"):
         assert said(capsys, "translate", "apply", "map", "held.parquet", "--out", name)[1]["rows"] == 100
     for frame in (pl.read_parquet("moved.parquet"), pl.read_ipc("moved.arrow")):
@@ -136,7 +136,7 @@ def test_a_map_is_fitted_applied_and_judged_on_files(own_folder, monkeypatch, ca
         assert main(["translate", "apply", "map", "held", "--out", "m.parquet"]) == 0
         told = "the verdict on the map is doubtful: it may be wrong" in capsys.readouterr().out
         assert told == (len(verdicts) == 1)
-    np.save("thin.npy", turned[:100, :3].astype(np.float32))
+    np.save("thin.npy", turned[:100, :3])
     for wrong in (
         ("judge", "map", "thin.npy", "true.npy"),
         ("apply", "map", "thin.npy", "--out", "x.npy"),
@@ -161,7 +161,7 @@ def test_ctrl_c_ends_a_fit(own_folder):
 
 @pytest.mark.parametrize(("option", "repeats"), [([], (30, 240)), (["--quick"], (30,))])
 def test_a_quick_audit_compares_fewer_maps(own_folder, monkeypatch, capsys, option, repeats):
-    np.save("old.npy", np.random.default_rng(0).normal(size=(200, 16)).astype(np.float32))
+    np.save("old.npy", np.random.default_rng(0).normal(size=(200, 16)))
     put("texts.txt", "\n\n".join(f"text number {i}" for i in range(200)))
     fit = Mock(side_effect=BadInput("seen"))
     monkeypatch.setattr(wasserstein_procrustes, "fit", fit)
@@ -175,7 +175,6 @@ def test_an_encoder_opened_twice_is_written_once(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
     def fetch(row, folder):
-        folder.mkdir()
         put(folder / "weights", "mine")
         fetches.append(row)
         if len(fetches) == 1:  # the other command is faster

@@ -115,9 +115,8 @@ def hostile(place, count, rng, tally):
     for n in range(damaged):
         name = rng.choice(sorted(WHOLE))
         reader, suffix = name.split("-")[0], Path(name).suffix
-        WHOLE[name](draft := folder / f"{reader}-draft{suffix}")
-        (folder / f"{reader}-{n:05}{suffix}").write_bytes(bytes_changed(draft.read_bytes(), rng))
-        draft.unlink()
+        WHOLE[name](path := folder / f"{reader}-{n:05}{suffix}")
+        path.write_bytes(bytes_changed(path.read_bytes(), rng))
     left = sorted(folder.iterdir())
     os.environ |= {"ARROW_DEFAULT_MEMORY_POOL": "system", "POLARS_MAX_THREADS": "1"}
     while left:
