@@ -66,13 +66,6 @@ def refit():
     write_translator("ab", Linear.of(torch.randn(SOURCE, TARGET), normal(40, SOURCE), normal(40, TARGET)))
 
 
-def embedded(texts):
-    """What the stage `embed` writes for a corpus of these texts."""
-    write_corpus("c", texts)
-    run_stage("embed", study(), "a")
-    return store.read_embeddings("a").vectors.numpy()
-
-
 # ---------------------------------------------------------------- what the functions give
 
 
@@ -80,8 +73,10 @@ def test_a_shard_has_the_bytes_of_the_stage_embed():
     run(**EMBED)
     for path in sorted(Path("in").iterdir()):
         made = pl.read_parquet(MADE / path.name)
-        texts = pl.read_parquet(path)["text"].to_list()
-        assert made["vector"].to_numpy().tobytes() == embedded(texts).tobytes()
+        write_corpus("c", pl.read_parquet(path)["text"].to_list())
+        run_stage("embed", study(), "a")
+        stage = store.read_embeddings("a").vectors.numpy()
+        assert made["vector"].to_numpy().tobytes() == stage.tobytes()
     made = table_of(MADE)
     assert made["id"].to_list() == [f"t{i}" for i in range(sum(ROWS))]
     assert "text" not in made.columns

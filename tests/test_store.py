@@ -76,14 +76,9 @@ def test_a_failed_write_is_one_line_and_keeps_the_old_file(error, line):
     path = Path("d/x")
     with store.atomic(path) as draft:
         draft.write_text("old")
-
-    def failing():
-        with store.atomic(path) as draft:
-            draft.write_text("new, but only half")
-            raise error
-
-    with refusal(f"^{path}: {line}$"):
-        failing()
+    with refusal(f"^{path}: {line}$"), store.atomic(path) as draft:
+        draft.write_text("new, but only half")
+        raise error
     assert path.read_text() == "old"
     assert [p.name for p in path.parent.iterdir()] == ["x"]
 

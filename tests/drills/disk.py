@@ -59,7 +59,8 @@ def full(place, kind, folder, stage, left):
     match kind:
         case "MLflow store":
             variables["MLFLOW_TRACKING_URI"] = f"sqlite:///{place.root}/mlflow/mlflow.db"
-            shutil.copytree(place.reference, "mlflow", ignore=lambda _, names: set(names) - {"mlflow.db"})
+            Path("mlflow").mkdir()
+            shutil.copy(place.reference / "mlflow.db", "mlflow")
         case "spool":
             variables["MLFLOW_TRACKING_URI"] = f"http://127.0.0.1:{free_port()}"
         case "DVC's cache":
