@@ -252,7 +252,7 @@ FILES = {
         "encoding text, topic text, operation, id, vector blob as (zeroblob(900000000)));"
         "insert into embeddings_queue values (1, 'FLOAT32', 'a/c', 0, 'a');",
     ),
-    "dump-no tables": lambda path: (path.mkdir(), sqlite3.connect(path / "chroma.sqlite3").close()),
+    "dump-no tables": tree(b"", "chroma.sqlite3"),
     "dump-cut header": partial(chroma, header=bytes(9)),
     "dump-header of links": partial(chroma, header=struct.pack("<i6Q", 1, 2**50, 1, 3, 52, 44, 12)),
     "dump-header of many.bin": content(struct.pack("<6Q", 0, 9, 2**60, 52, 44, 12) + bytes(99)),

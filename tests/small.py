@@ -156,7 +156,6 @@ def put(path, content):
 
 def write_translator(row, translator, seed=0):
     """Write a translator of a row, as its stage does."""
-    store.translators_path(row).mkdir(parents=True, exist_ok=True)
     save(translator, store.translators_path(row) / f"seed-{seed}")
 
 

@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import shutil
-import sqlite3
 import struct
 from dataclasses import replace
 from itertools import cycle
@@ -61,14 +60,11 @@ def write_chroma(folder, queued=50, more=""):
     rows = [(v.tobytes(), "FLOAT32") for v in VECTORS]
     seen = 300 - queued  # one before these is in both
     more += f"update max_seq_id set seq_id = {seen}; delete from embeddings_queue where seq_id < {seen};"
-    if not seen:
-        chroma(folder, None, rows, more)
-        return
     index = elements(VECTORS[:seen])
-    index[7, 2] = 1
+    index[7:8, 2] = 1  # row 7, if there is one
     index[:, 44:] = np.arange(1, seen + 1, dtype="<u8").view(np.uint8).reshape(seen, 8)
     header = struct.pack("<i6Q", 1, 0, 512, seen, 52, 44, 12) + bytes(48)
-    chroma(folder, header, rows, more, index.tobytes() + bytes(4096))
+    chroma(folder, header if seen else None, rows, more, index.tobytes() + bytes(4096))
 
 
 def write_stream(path):
@@ -272,7 +268,7 @@ BAD = {
     "dump.xyz": (content(b"insert"), "vectors are read from"),
     "dump.sql": (content(b"insert"), "SQL is not run"),
     "model.pkl": (content(b"x"), "a pickle runs the program in it"),
-    "none.db": (lambda p: sqlite3.connect(p).close(), "no table of sqlite-vec"),
+    "none.db": (Path.touch, "no table of sqlite-vec"),
     "log.db": (lambda p: (p.touch(), p.with_name("log.db-wal").write_bytes(b"x")), "wal_checkpoint"),
     "none.copy": (lines("1\t\\N"), "which column holds the vectors"),
     "two.csv": (lines("a,b", '"[1, 2]","[3, 4]"'), "which column holds the vectors"),
@@ -787,8 +783,7 @@ def test_a_name_with_control_characters_is_refused_in_one_line(command, capsys):
 
 def test_an_unwritable_folder_is_one_line_before_any_work(command, capsys, monkeypatch):
     monkeypatch.setattr(audits, "audit", None)
-    Path("report").mkdir()
-    Path("report/audit").touch()
+    put("report/audit", "")
     line = refused(capsys, *command, "dump.npy")
     assert "report/audit/" in line
     assert "-stopped.html: cannot be written: " in line

@@ -34,8 +34,7 @@ def folder(own_folder):
     vectors.
     """
     torch.manual_seed(0)
-    store.DATA.joinpath("encoders").mkdir(parents=True)
-    bert(own_folder / "bert").rename(store.encoder_path("e"))
+    os.renames(bert(own_folder / "bert"), store.encoder_path("e"))
     refit()
     Path("in").mkdir()
     vectors = np.random.default_rng(0).standard_normal((60, SOURCE), np.float32)
@@ -197,7 +196,7 @@ def twice_named():
         (lambda: Path("void").mkdir(), EMBED | {"path": "void"}, r"void: there is no file \*\.parquet in it"),
         (lambda: lists([[1.0]]), EMBED, r"in/2\.parquet: there is no column 'text'; there are: vector"),
         (lambda: None, EMBED | {"column": "vector"}, r"in/0\.parquet: column 'vector' is .*, not text"),
-        (lambda: Path("in/2.parquet").write_text("x"), EMBED, r"in/2\.parquet: cannot be read as Parquet"),
+        (lambda: put("in/2.parquet", "x"), EMBED, r"in/2\.parquet: cannot be read as Parquet"),
         (twice_named, EMBED, r"in/2\.parquet: columns share a name: id, id, text"),
         (lambda: lists([[1.0] * 5]), TRANSLATE, "column 'vector' has 5 dimensions, .* reads 7"),
         (lambda: None, TRANSLATE | {"column": "id"}, r"in/0\.parquet: column 'id' is .*, not vectors"),
