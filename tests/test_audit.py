@@ -664,9 +664,9 @@ def test_an_encoder_against_itself_is_aligned_without_a_fit(monkeypatch):
 
 
 def test_what_was_read_is_compared_with_the_truth(world):
-    truth, texts = Path("truth.txt"), some_texts(400, 1)
-    truth.write_text("\n\n".join(texts))
-    found = world(ALIGNED, truth=truth)
+    texts = some_texts(400, 1)
+    put("truth.txt", "\n\n".join(texts))
+    found = world(ALIGNED, truth="truth.txt")
     counted = {row["what"]: row for row in found.leaks}
     assert set(counted) == {"texts", "labels", "facts"}
     assert counted["labels"]["of"] == counted["texts"]["of"] == found.about["used"]
@@ -677,9 +677,9 @@ def test_what_was_read_is_compared_with_the_truth(world):
     pl.DataFrame({"text": parts}).write_csv("half.csv")
     of = {row["what"]: row["of"] for row in world(ALIGNED, truth="half.csv").leaks}
     assert of["texts"] == of["labels"] == sum(i % 2 for i in taken.places)
-    truth.write_text("one text")
+    put("truth.txt", "one text")
     with refusal("1 texts; the dump has 400 vectors"):
-        world(ALIGNED, truth=truth)
+        world(ALIGNED, truth="truth.txt")
     with refusal(r"no\.txt: there is no such file or folder"):
         world(ALIGNED, truth="no.txt")
 

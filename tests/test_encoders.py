@@ -6,7 +6,7 @@ import json
 import shutil
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -119,8 +119,7 @@ def row(**more):
 
 def run(loaded, texts=TEXTS, folder=None, **keys):
     """Encode texts, in a new folder if none is given."""
-    with TemporaryDirectory() as new:
-        return encode(loaded, texts, row(**keys), folder or Path(new))
+    return encode(loaded, texts, row(**keys), folder or Path(mkdtemp(dir=".")))
 
 
 def vectors(folder, texts=TEXTS, **keys):

@@ -55,8 +55,7 @@ def studies(place, count, rng, tally):
     from pipelines.study import params
 
     path = Path("params.yaml")
-    kept, before, accepted = path.read_text(), params.load(), {}
-    smoke = yaml.safe_load(kept)
+    smoke, before, accepted = yaml.safe_load(path.read_text()), params.load(), {}
     for _ in range(count):
         where, change, value, text = mutated(smoke, rng)
         path.write_text(text)
@@ -82,7 +81,6 @@ def studies(place, count, rng, tally):
         codes.append(done.code)
         tally.add(f"{' '.join(stage)} with {what}", "" if done.code == -signal.SIGXCPU else done.fault(list))
         place.restore()
-    path.write_text(kept)
     tally.notes.append(
         f"{len(accepted)} changed studies were accepted; the changed row's stage ran for {len(codes)} of them"
     )

@@ -98,7 +98,8 @@ class Place:
         os.chdir(self.root)
 
     def restore(self):
-        """Make everything as it is in the reference."""
+        """Make everything as it is in the reference, and remove the folder `mlflow`."""
+        shutil.rmtree(self.root / "mlflow", ignore_errors=True)
         for name in WRITTEN:
             shutil.rmtree(self.root / name, ignore_errors=True)
             shutil.copytree(
