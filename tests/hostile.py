@@ -41,11 +41,6 @@ def npy(shape, data=b""):
     return file.getvalue() + data
 
 
-def bomb(path):
-    """An array of ones, written piece by piece: 800 MB come to 1 MB."""
-    np.savez_compressed(path, vectors=np.broadcast_to(np.float32(1), (200, 1_000_000)))
-
-
 def altered(change):
     """A compressed archive with some bytes changed."""
 
@@ -72,14 +67,6 @@ def table(**columns):
 
 def arrow(**columns):
     return lambda path: pa.feather.write_feather(pa.table(columns), str(path), "uncompressed")
-
-
-def offsets(path):
-    """A list column whose offsets point outside of its values."""
-    points = pa.py_buffer(np.array([0, 8, 10**8, 24, 32], np.int32).tobytes())
-    children = [pa.array(VECTORS[:4].reshape(-1))]
-    column = pa.Array.from_buffers(pa.list_(pa.float32()), 4, [None, points], children=children)
-    arrow(vector=column)(path)
 
 
 def chroma(
@@ -222,7 +209,10 @@ FILES = {
     # dumps of vectors
     "dump-encrypted.npz": altered(encrypt),
     "dump-broken deflate.npz": altered(break_deflate),
-    "dump-bomb.npz": bomb,
+    # ones that are written piece by piece: 800 MB come to 1 MB
+    "dump-bomb.npz": lambda path: np.savez_compressed(
+        path, vectors=np.broadcast_to(np.float32(1), (200, 1_000_000))
+    ),
     "dump-declared too large.npz": partial(npz, header=npy((10**9, 64), b"1234")),
     "dump-deep header.npz": partial(npz, header=b"\x93NUMPY\1\0" + struct.pack("<H", 9000) + b"(" * 9000),
     "dump-a name \udcff.npy": lambda path: np.save(path, VECTORS),
@@ -238,7 +228,10 @@ FILES = {
     "dump-binary.parquet": table(vector=[b"\xff\x00"] * 9),
     "dump-wide.parquet": table(vector=[np.zeros(2**17, np.float32)] * 3),
     "dump-footer.parquet": content(b"PAR1" + b"\xff" * 64 + struct.pack("<I", 64) + b"PAR1"),
-    "dump-offsets.arrow": offsets,
+    # offsets that point outside of the values
+    "dump-offsets.arrow": arrow(
+        vector=pa.ListArray.from_arrays([0, 8, 10**8, 24, 32], VECTORS[:4].reshape(-1))
+    ),
     "dump-cut.arrow": lambda path: (arrow(vector=VECTORS.tolist())(path), os.truncate(path, 700)),
     "dump-negative.faiss": faiss(-8, -40, 320, bytes(1280)),
     "dump-nothing in it.faiss": faiss(0, 0, 0),

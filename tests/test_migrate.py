@@ -39,6 +39,10 @@ def files(own_folder, monkeypatch):
     put("qrels.tsv", "query-id\tcorpus-id\tscore\nq0\td0\t2\nq1\td1\t1\nq2\td2\t1\nq2\td9\t0\n")
 
 
+def write_pairs(name, old, new):
+    pl.DataFrame({"old": [f"d{i}" for i in old], "new": new}).write_csv(name)
+
+
 def index(name):
     return migrate.Index.of(Stored(Path(name)))
 
@@ -60,7 +64,7 @@ def test_an_index_is_moved_without_pairs(capsys):
 
 def test_the_better_map_by_pairs_or_queries_moves(capsys):
     queries = [*QRELS, "--queries", "queries.parquet", "--old-queries", "before.parquet"]
-    pl.DataFrame({"old": [f"d{i}" for i in range(100)], "new": range(100)}).write_csv("pairs.csv")
+    write_pairs("pairs.csv", range(100), range(100))
     code, found = moved(capsys, *queries, "--pairs", "pairs.csv")
     assert code == 0
     assert set(found["top1"]) == {"unpaired", "procrustes"}
@@ -84,7 +88,7 @@ def test_ids_of_lines_and_tables_are_those_of_the_file(name):
 
 def test_pairs_are_the_first_rows_or_a_table_of_ids():
     old, new = map(index, ("old.parquet", "new.npy"))
-    pl.DataFrame({"old": [f"d{i}" for i in range(50, 60)], "new": range(10)}).write_csv("pairs.csv")
+    write_pairs("pairs.csv", range(50, 60), range(10))
     assert migrate.known_pairs("10", old, new).tolist() == [[i, i] for i in range(10)]
     assert migrate.known_pairs("pairs.csv", old, new).tolist() == [[i + 50, i] for i in range(10)]
 
@@ -132,7 +136,7 @@ def test_judged_documents_need_ids_that_are_unique(capsys):
     ],
 )
 def test_bad_input_is_one_line(capsys, arguments, says):
-    pl.DataFrame({"old": [f"d{i}" for i in range(20)], "new": [*range(19), 0]}).write_csv("twice.csv")
+    write_pairs("twice.csv", range(20), [*range(19), 0])
     write("wide", ["q0", "q1"], TEXTS[:2, :3])
     write("same", ["q0", "q0"], TEXTS[:2])
     assert says in refused(capsys, *COMMAND, *arguments)

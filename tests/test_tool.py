@@ -28,8 +28,14 @@ from pipelines.tool.__main__ import main
 from tests.small import completed, put, refusal, two_encoders, write_yaml
 
 PARTS = Parts(torch.zeros(64), torch.eye(2, 64), torch.tensor([True, False]))
-QUICK = {"clusters": 40, "repeats": [30], "rounds": [500] * 5, "refinements": 20, "passes": 2}
-QUICK |= {"reflections": 0}
+QUICK = {
+    "clusters": 40,
+    "repeats": [30],
+    "rounds": [500] * 5,
+    "refinements": 20,
+    "passes": 2,
+    "reflections": 0,
+}
 COMMANDS = ("audit", "identify", "translate", "migrate", "validate", "ls", "doctor")
 
 
@@ -220,9 +226,8 @@ def test_a_study_is_validated_inside_and_outside_of_its_checkout(tmp_path, monke
 
 def test_a_short_row_of_params_yaml_is_refused(tmp_path):
     study = yaml.safe_load(Path("params.yaml").read_text("utf-8"))
-    study["align"] |= {
-        "own": {"source": "docstrings-wordllama", "target": "docstrings-minilm", "aligner": "identity"}
-    }
+    own = {"source": "docstrings-wordllama", "target": "docstrings-minilm", "aligner": "identity"}
+    study["align"]["own"] = own
     study["evaluate"]["own"] = {}
     path = tmp_path / "params.yaml"
     write_yaml(path, study)

@@ -16,9 +16,9 @@ from pathlib import Path
 from tests.drills.disk import WRITERS, disk
 from tests.drills.inputs import hostile, studies
 from tests.drills.kills import kills
-from tests.drills.places import ROOT, Place, Tally
+from tests.drills.places import Place, Tally
 from tests.drills.tracking import mlflow
-from tests.small import completed
+from tests.small import ROOT, completed
 
 COUNTS = {"studies": 3600, "hostile": 500, "disk": len(WRITERS), "mlflow": 8, "kills": 50}
 DRILLS = {drill.__name__: drill for drill in (studies, hostile, disk, mlflow, kills)}

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import yaml
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.small import ROOT, completed
+
 LIMIT = 60.0  # seconds for a stage of `smoke`; a busy machine may take ten times as long
 WRITTEN = ("data", "results", "report", ".cache")  # folders that stages write to
 PROGRESS = re.compile(r"\d+ of \d+\b.*left$")
@@ -124,7 +125,7 @@ class Place:
 
 
 def clone(repository, to):
-    subprocess.run(["git", "clone", "--quiet", repository, to], check=True)
+    completed("git", "clone", "--quiet", repository, to)
 
 
 def inside(path):
