@@ -17,7 +17,6 @@ import torch
 from pipelines import batchwise, bulk
 from pipelines.aligners.core.translator import Linear, load_best
 from pipelines.runtime import shards, store
-from pipelines.runtime.track import Run
 from tests.small import normal, put, refusal, run_stage, study_of, write_corpus, write_translator
 from tests.test_encoders import TEXTS, bert
 
@@ -51,8 +50,7 @@ def study(**rows):
 
 
 def run(name="x", **row):
-    of = study(**{name: row})
-    bulk.bulk(name, of.bulk[name], of, Run())
+    run_stage("bulk", study(**{name: row}), name)
     return {path.name: path.read_bytes() for path in store.bulk_path(name).iterdir()}
 
 
