@@ -1,6 +1,7 @@
 """Who sees what: disjoint halves, true pairs for oracles only. Restarts, verdicts, resuming a killed row."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,7 +9,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines import align as verb
 from pipelines.aligners import wasserstein_procrustes
 from pipelines.aligners.core import verdict
 from pipelines.aligners.core.translator import Linear, load_seeds, read_verdicts
@@ -16,9 +16,8 @@ from pipelines.aligners.core.verdict import REPLICATE
 from pipelines.fitting.fits import RESTART
 from pipelines.fitting.splitting import halves, in_common, paired_vectors
 from pipelines.runtime import store
-from pipelines.runtime.track import Run
 from pipelines.study import Align
-from tests.small import refusal
+from tests.small import refusal, run_stage
 
 N, TEST = 60, 10
 
@@ -161,8 +160,7 @@ def stage(own_folder, monkeypatch):
     def align(fit, **more):
         monkeypatch.setattr(wasserstein_procrustes, "fit", lambda x, y, settings, seed, *_: fit(x, y, seed))
         keys = {"aligner": "wasserstein_procrustes", "seeds": [0, 1]} | more
-        verb.align("r", row(**keys), None, Run())
-        return store.read_metrics("align")["r"]
+        return run_stage("align", SimpleNamespace(align={"r": row(**keys)}), "r")
 
     return align
 

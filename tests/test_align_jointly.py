@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import permutations
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +11,6 @@ from hypothesis import given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 
-from pipelines import align_jointly as verb
 from pipelines.aligners import vec2vec, wasserstein_procrustes
 from pipelines.aligners.core import verdict
 from pipelines.aligners.core.translator import Linear, load_seeds, read_verdicts
@@ -20,27 +20,28 @@ from pipelines.aligners.vec2vec.training import Training
 from pipelines.fitting.fits import RESTART
 from pipelines.fitting.splitting import rows_of_parts, vectors_of_parts
 from pipelines.runtime import store
-from pipelines.runtime.track import Run
 from pipelines.study import AlignJointly, params
 from tests import test_aligners
-from tests.small import refusal, rotation, seeded, tables_of, write_yaml
+from tests.small import refusal, rotation, run_stage, seeded, tables_of, write_yaml
 from tests.test_align import TEST, N, embeddings, texts, write
+from tests.test_aligners import nearness
 from tests.test_vec2vec import SMALL
 
 DIMS = {"a": 7, "b": 5, "c": 6}
 STARTS = {"starts": (3, 2), "start_axes": (4, 5), "start_steps": 4}
 
 
-def clouds(dims=DIMS, n=200):
+def clouds(dims=DIMS):
     g = seeded(3)
-    return {name: torch.randn(n, d, generator=g) + 0.5 for name, d in dims.items()}
+    return {name: torch.randn(200, d, generator=g) + 0.5 for name, d in dims.items()}
 
 
-ROW = {"spaces": ["a", "b", "c"], "aligner": "vec2vec", "start": "pipelines/aligners/vec2vec"}
+ROW = {"spaces": ["a", "b", "c"], "aligner": "vec2vec"}
 
 
 def row(**keys):
-    return AlignJointly.model_validate(ROW | keys)
+    keys = ROW | keys
+    return AlignJointly.model_validate({"start": f"pipelines/aligners/{keys['aligner']}"} | keys)
 
 
 @pytest.mark.parametrize("more", [{}, STARTS])
@@ -72,9 +73,14 @@ def test_every_pair_counts_alike_in_the_losses():
         torch.testing.assert_close(value, sum(pair[name] for pair in pairs) / times)
 
 
+def drawn_texts(*arguments):
+    """Return the texts that a row gives to each space."""
+    return {name: texts(vectors) for name, vectors in vectors_of_parts(*arguments).items()}
+
+
 def test_spaces_of_another_corpus_are_divided_apart():
     spaces = {"a": embeddings("a")} | {name: embeddings(name, "emails", n=40) for name in "bc"}
-    drawn = {name: texts(part) for name, part in vectors_of_parts(spaces, row(), 0).items()}
+    drawn = drawn_texts(spaces, row(), 0)
     assert len(drawn["a"]) in (16, 17)
     assert len(drawn["b"]) == len(drawn["c"]) == 10
     assert not drawn["b"] & drawn["c"]
@@ -111,27 +117,20 @@ def test_spaces_that_do_not_fit_are_refused():
 # ---------------------------------------------------------------- the stage
 
 
-def drawn_texts(fitted, *arguments):
-    """Return the texts that a row gives to each space."""
-    spaces = {name: embeddings(name) for name in "abc"}
-    return {name: texts(vectors) for name, vectors in vectors_of_parts(spaces, fitted, *arguments).items()}
+SPACES = {name: embeddings(name) for name in "abc"}
 
 
 @hypothesis(max_examples=20)
 @given(seed=st.integers(0, 10_000), limit=st.integers(2, 40))
 def test_spaces_of_one_corpus_share_no_text(seed, limit):
-    drawn = drawn_texts(row(limit=limit), seed)
+    drawn = drawn_texts(SPACES, row(limit=limit), seed)
     assert not any(drawn[a] & drawn[b] for a, b in permutations(drawn, 2))
     assert max(set().union(*drawn.values())) <= N - TEST
     third = (N - TEST) // 3
     assert {len(part) for part in drawn.values()} <= {min(limit, third), min(limit, third + 1)}
 
 
-OWNED = {
-    "aligner": "wasserstein_procrustes",
-    "start": "pipelines/aligners/wasserstein_procrustes",
-    "paired": ["b", "c"],
-}
+OWNED = {"aligner": "wasserstein_procrustes", "paired": ["b", "c"]}
 
 
 @hypothesis(max_examples=20)
@@ -140,7 +139,7 @@ OWNED = {
 )
 def test_paired_spaces_share_their_texts_and_no_other(seed, limit, splits):
     for replicate in (False, True):
-        drawn = drawn_texts(row(**OWNED, limit=[limit, 7], splits=splits), seed, replicate)
+        drawn = drawn_texts(SPACES, row(**OWNED, limit=[limit, 7], splits=splits), seed, replicate)
         assert drawn["b"] == drawn["c"]
         assert len(drawn["b"]) == 7
         assert not drawn["a"] & drawn["b"]
@@ -150,17 +149,12 @@ def test_paired_spaces_share_their_texts_and_no_other(seed, limit, splits):
             assert min(drawn["a"]) > N - TEST >= max(drawn["b"])
 
 
-def views(n, seed=0):
+def views(n):
     """Three spaces of 2 n clustered texts, (2 n, d) each, row i of one text; the second is blurred."""
-    g = seeded(seed)
+    g = seeded()
     latent = test_aligners.clustered(2 * n, 8, g)
     turned = [latent @ rotation(d, 8, g).T for d in (8, 10, 12)]
     return turned[0], turned[1] + 0.6 * torch.randn(2 * n, 10, generator=g), turned[2]
-
-
-def nearness(translator, x, y):
-    """Mean cosine, about the centre, of translated vectors to their partners."""
-    return float(torch.cosine_similarity(translator(x) - translator.target_mean, y - y.mean(0)).mean())
 
 
 QUICK = replace(test_aligners.SMALL, match_in="smaller")
@@ -204,8 +198,7 @@ def stage(own_folder):
         write(name, rng.standard_normal((300, d), dtype=np.float32))
 
     def run(name, **keys):
-        verb.align_jointly(name, row(**keys), None, Run())
-        return store.read_metrics("align_jointly")[name]
+        return run_stage("align_jointly", SimpleNamespace(align_jointly={name: row(**keys)}), name)
 
     return run
 
@@ -259,8 +252,15 @@ def test_a_fit_is_judged_by_its_worst_pair(stage, monkeypatch):
     assert {of["restarts"] for of in metrics.values()} == {2}
 
 
-STUDY = tables_of("passages", "a b c", embed={name: {"corpus": "passages", "encoder": name} for name in DIMS})
 EXTENDS = {"start": "data/translators/two"}
+
+
+def load(folder, rows, **tables):
+    """Load a study with these rows of align_jointly."""
+    spaces = {name: {"corpus": "passages", "encoder": name} for name in DIMS}
+    study = tables_of("passages", "a b c", embed=spaces, align_jointly=rows, **tables)
+    write_yaml(folder / "params.yaml", study)
+    return params.load(folder / "params.yaml")
 
 
 @pytest.mark.parametrize(
@@ -297,22 +297,18 @@ EXTENDS = {"start": "data/translators/two"}
     ],
 )
 def test_rows_that_do_not_fit_get_one_line(rows, line, tmp_path):
-    path = tmp_path / "params.yaml"
-    write_yaml(path, STUDY | {"align_jointly": {name: ROW | keys for name, keys in rows.items()}})
     with refusal(rf"^.*{line}.*$"):
-        params.load(path)
+        load(tmp_path, {name: ROW | keys for name, keys in rows.items()})
 
 
 def test_a_translator_of_a_joint_row_is_named_by_its_pair(tmp_path):
-    def load(translator):
+    def named(translator):
         measured = {"translator": translator, "source": "a", "target": "c"}
-        study = STUDY | {"align_jointly": {"three": ROW | {"restarts": 3}}, "evaluate": {"r": measured}}
-        write_yaml(tmp_path / "params.yaml", study)
-        return params.load(tmp_path / "params.yaml")
+        return load(tmp_path, {"three": ROW | {"restarts": 3}}, evaluate={"r": measured})
 
-    pair = load("three/a/c").translators()["three/a/c"]
+    pair = named("three/a/c").translators()["three/a/c"]
     assert (pair.target, pair.restarts) == ("c", 3)
     with refusal(r"evaluate\.r\.target: c is of encoder c"):
-        load("three/a/b")
+        named("three/a/b")
     with refusal("there is no row 'three/a'"):
-        load("three/a")
+        named("three/a")

@@ -57,18 +57,17 @@ def clouds(d, e, n=600, seed=0):
 
 def unit_clouds(d, **more):
     """Return both clouds in d dimensions as unit vectors about their centres, and the true map."""
-    source, target, W = clouds(d, d, **more)
-    return centred_unit(source), centred_unit(target), W
+    *sides, W = clouds(d, d, **more)
+    return *map(centred_unit, sides), W
 
 
 def wasserstein(source, target, seed=0, settings=SMALL, **more):
     return wasserstein_procrustes.fit(source, target, settings, seed, **more)
 
 
-def agreement(translator, source, W):
-    """Mean cosine, about the centre, between translated and truly turned vectors."""
-    moved, true = translator(source) - translator.target_mean, (source - source.mean(0)) @ W
-    return cosine_similarity(moved, true).mean().item()
+def nearness(translator, x, y):
+    """Mean cosine, about the centre, of translated vectors to their partners."""
+    return cosine_similarity(translator(x) - translator.target_mean, y - y.mean(0)).mean().item()
 
 
 def own(**members):
@@ -94,15 +93,16 @@ def test_an_aligner_of_ones_own_is_told_what_it_lacks(monkeypatch):
     assert missing(short) == f"mine.fit: it is called with ({arguments})"
     lacking = "USES_PAIRS, fit, SUPERVISION, THREAD_SAFE, Settings"
     assert missing(ModuleType("mine")) == f"mine is no Aligner: it lacks {lacking}"
-    monkeypatch.setattr(importlib, "import_module", lambda name: own(fit=identity.fit))
+    imported = Mock(return_value=own(fit=identity.fit))
+    monkeypatch.setattr(importlib, "import_module", imported)
     assert settings_of("identity", {"scale": 2}).scale == 2
     with pytest.raises(ValidationError, match="unknown key; did you mean 'scale'"):
         settings_of("identity", {"sacle": 2})
     clash = make_dataclass("Settings", [("limit", int, 1)], frozen=True)
-    monkeypatch.setattr(importlib, "import_module", lambda name: own(fit=identity.fit, Settings=clash))
+    imported.return_value = own(fit=identity.fit, Settings=clash)
     with pytest.raises(ValueError, match=r"Settings: limit: a row of align has such a key already"):
         settings_of("identity", {})
-    monkeypatch.setattr(importlib, "import_module", Mock(side_effect=ImportError("no module cupy")))
+    imported.side_effect = ImportError("no module cupy")
     with pytest.raises(
         ValueError, match=r"identity cannot be imported: ImportError: no module cupy \(line \d+\)"
     ):
@@ -176,7 +176,7 @@ def test_a_network_begins_orthogonal_and_learns_what_bends(monkeypatch):
 def test_rotation_is_recovered_without_pairs(d, e, directions, monkeypatch):
     monkeypatch.setattr(wasserstein_procrustes, "DIRECTIONS", directions)
     source, target, W = clouds(d, e)
-    assert agreement(wasserstein(source, target), source, W) > 0.98
+    assert nearness(wasserstein(source, target), source, source @ W) > 0.98
 
 
 def test_one_matrix_of_the_smaller_space_reads_both_ways():
@@ -185,7 +185,7 @@ def test_one_matrix_of_the_smaller_space_reads_both_ways():
     both = replace(plain, match_in="smaller")
     there, back = wasserstein(source, target, settings=both), wasserstein(target, source, settings=both)
     assert_close(there.map, back.map.T, atol=1e-5, rtol=0)
-    assert agreement(there, source, W) > 0.98
+    assert nearness(there, source, source @ W) > 0.98
     assert not torch.allclose(there.map, wasserstein(source, target, settings=plain).map, atol=1e-4)
 
 
@@ -360,8 +360,9 @@ def test_known_pairs_turn_a_hopeless_case(seen, monkeypatch):
     target = torch.cat([source[:40] @ W, torch.randn(360, 6, generator=g)])
     order = torch.randperm(400, generator=g)
     known, target = torch.stack([torch.arange(40), order.argsort()[:40]], 1), target[order]
-    assert agreement(wasserstein(source, target), source, W) < 0.8
-    assert agreement(wasserstein(source, target, pairs=known), source, W) > 0.9
+    turned = source @ W
+    assert nearness(wasserstein(source, target), source, turned) < 0.8
+    assert nearness(wasserstein(source, target, pairs=known), source, turned) > 0.9
 
 
 def test_live_curves_are_logged():
@@ -435,7 +436,7 @@ def test_bad_input_is_one_line_that_names_the_side(side, spoil, says):
     both = dict(zip(("source", "target"), clouds(8, 8)[:2], strict=True))
     both[side] = spoil(both[side])
     with refusal(f"{side}: .*{says}"):
-        wasserstein(both["source"], both["target"])
+        wasserstein(**both)
 
 
 def test_pairs_that_are_none_are_refused():
