@@ -18,7 +18,7 @@ from dvc.repo import Repo
 
 from dagster_dvc.graph import md5
 from pipelines import evaluate
-from pipelines.aligners.core.translator import Linear, load_best, load_seeds, save
+from pipelines.aligners.core.translator import Linear, load_best, load_seeds
 from pipelines.contrastive import point_sets
 from pipelines.contrastive.towers import Words
 from pipelines.inverters import Space, attacker, decoder
@@ -27,7 +27,16 @@ from pipelines.runtime.errors import BadInput
 from pipelines.runtime.intact import intact, md5_of
 from pipelines.runtime.track import Run
 from pipelines.study import TrainImageText
-from tests.small import IMAGE_TEXT, normal, put, tables_of, write_corpus, write_embeddings, write_yaml
+from tests.small import (
+    IMAGE_TEXT,
+    normal,
+    put,
+    tables_of,
+    write_corpus,
+    write_embeddings,
+    write_translator,
+    write_yaml,
+)
 
 KNOWN = [f"Ann owes {n} dollars to Bo and to Cy." for n in range(30)]
 STUDY = tables_of(
@@ -35,7 +44,7 @@ STUDY = tables_of(
     "a b",
     embed={name: {"corpus": "c", "encoder": name} for name in "ab"},
     align={"t": {"source": "a", "target": "b", "aligner": "identity"}},
-    evaluate={"t": {"source": "a", "target": "b"}},
+    evaluate={"t": {}},
 )
 
 
@@ -46,20 +55,16 @@ def make():
     write_corpus("c", [f"text {i}" for i in ids], "test")
     for name in "ab":
         write_embeddings(name, cloud, "test", corpus="c")
-    drafts = [Path(name) for name in ("translators", "inverter", "trained")]
-    for draft in drafts:
-        draft.mkdir()
-    save(Linear.of(torch.eye(8), cloud, cloud), drafts[0] / "seed-0")
-    put(drafts[0] / "verdicts.json", json.dumps({"0": {"score": 1.0}}))
+    write_translator("t", Linear.of(torch.eye(8), cloud, cloud))
+    put(store.translators_path("t") / "verdicts.json", json.dumps({"0": {"score": 1.0}}))
     settings = decoder.Settings(vocabulary=300, tokens=12, width=16, layers=1, heads=1, epochs=1)
     space, vectors = Space.of(cloud), cloud[:30]
     model = decoder.train(space(vectors), KNOWN, settings, 0)
-    attacker.save(attacker.Attacker(space, vectors, KNOWN, model), drafts[1])
+    for folder in (store.inverters_path("i"), store.image_text_path("p")):
+        folder.mkdir(parents=True)
+    attacker.save(attacker.Attacker(space, vectors, KNOWN, model), store.inverters_path("i"))
     dual = point_sets.DualEncoder(TrainImageText.model_validate(IMAGE_TEXT), 20)
-    point_sets.save(dual, Words(ids[:20]), drafts[2] / "seed-0")
-    places = store.translators_path("t"), store.inverters_path("i"), store.image_text_path("p")
-    for draft, place in zip(drafts, places, strict=True):
-        store.publish_folder(draft, place)
+    point_sets.save(dual, Words(ids[:20]), store.image_text_path("p") / "seed-0")
     store.write_metrics("align", "t", {"verdict": 1.0, "seeds": 1})
     store.write_csv(store.seeds_path("t"), pl.DataFrame({"seed": range(9), "top1": [0.125] * 9}))
 

@@ -19,6 +19,7 @@ from tests.small import ROOT, put, refusal, write_yaml
 
 TEXTS = {"corpus": "passages", "encoder": "minilm"}
 MADE, WHEEL = {"source": "synthetic", "path": "x"}, {"source": "wheel", "path": "c"}
+ALIGN = {"source": "a", "target": "b", "aligner": "wasserstein_procrustes"}
 STUDY = {
     "study": "t",
     "corpora": {
@@ -28,8 +29,8 @@ STUDY = {
     },
     "encoders": {"minilm": WHEEL, "wordllama": WHEEL, "dump": {"source": "given", "path": "y"}},
     "embed": {"a": TEXTS | {"encoder": "wordllama"}, "b": TEXTS},
-    "align": {"ab": {"source": "a", "target": "b", "aligner": "identity"}},
-    "evaluate": {"ab": {"translator": "ab", "source": "a", "target": "b"}},
+    "align": {"ab": ALIGN | {"aligner": "identity"}},
+    "evaluate": {"ab": {}},
 }
 
 
@@ -49,7 +50,6 @@ def test_the_committed_study_is_the_sample_study():
     assert (ROOT / "params.yaml").read_text() == activate.full_text(ROOT / "studies/sample.yaml")
 
 
-ALIGN = {"source": "a", "target": "b", "aligner": "wasserstein_procrustes"}
 FINETUNE = {"corpus": "passages", "dev": "s", "start": "scratch.py", "steps": 1}
 PAPER = {"what": "w", "value": 1, "by": "b"}
 

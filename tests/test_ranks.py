@@ -41,6 +41,7 @@ def built(tmp_path_factory):
         Path("pipelines/aligners/vec2vec").mkdir(parents=True)  # files that the study names
         Path("x").touch()
         Path("scratch.py").touch()
+        image_text = small.IMAGE_TEXT | {"steps": 4, "warmup": 2, "seeds": [0, 1], "lr": 1e-4}
         study = {
             "study": "t",
             "corpora": {
@@ -49,9 +50,7 @@ def built(tmp_path_factory):
             "encoders": {"static": {"source": "path", "path": "x"}},
             "embed": {"row": {"corpus": "many", "encoder": "static"}},
             "finetune": {"row": FINETUNE},
-            "train_image_text": {
-                "row": small.IMAGE_TEXT | {"steps": 4, "warmup": 2, "seeds": [0, 1], "lr": 1e-4}
-            },
+            "train_image_text": {"row": image_text},
         }
         sender = small.InAThread()  # for all stages: else each would start its own
         yield study, uri
@@ -88,19 +87,17 @@ def alone(verb):
     small.run_stage(verb, params.load())
 
 
-def losses(verb):
-    """Return the losses of the stage's curve. That of step 0 of `finetune` is none."""
-    losses = pl.read_csv(store.tables_path(verb, "row") / "curve.csv")["loss"].to_list()
-    return losses[1:] if verb == "finetune" else losses
+FOLDERS = {"finetune": store.trained_path, "train_image_text": store.image_text_path}
 
 
-def trained(verb, folder):
-    """Return losses, and every tensor of a folder by file and name, except the biases of attention's keys.
+def trained(verb):
+    """Return losses, and every tensor written by file and name, except the biases of attention's keys.
 
     These change no attention, so their gradient is a rounding error, which Adam scales to a whole step.
     """
-    out = {"losses": torch.tensor(losses(verb), dtype=torch.float64)}
-    for file in sorted(folder.rglob("*.safetensors")):
+    losses = pl.read_csv(store.tables_path(verb, "row") / "curve.csv")["loss"].to_torch()
+    out = {"losses": losses[1:] if verb == "finetune" else losses}  # `finetune` has none of step 0
+    for file in sorted(FOLDERS[verb]("row").rglob("*.safetensors")):
         out |= {f"{file.stem}/{k}": v for k, v in load_file(file).items()}
     return {k: v for k, v in out.items() if not k.endswith(("key.bias", "in_proj_bias"))}
 
@@ -135,7 +132,7 @@ stage.main(finetune.finetune)
 @pytest.mark.parametrize("one_dies", [False, SLOW])
 def test_simcse_of_two_processes_is_simcse_of_one(project, one_dies):
     alone("finetune")
-    one = trained("finetune", store.trained_path("row"))
+    one = trained("finetune")
     if one_dies:
         put("dying.py", DYING)
         said = run("finetune", "dying.py", code=2)
@@ -143,23 +140,21 @@ def test_simcse_of_two_processes_is_simcse_of_one(project, one_dies):
         assert "Traceback" not in said
         assert len(list(store.WORK.glob("finetune/row/*/state.pt"))) == 1  # of step 2
     run("finetune")
-    got = trained("finetune", store.trained_path("row"))
-    torch.testing.assert_close(got, one, atol=1e-5, rtol=0)
+    torch.testing.assert_close(trained("finetune"), one, atol=1e-5, rtol=0)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("torchrun", [False, True])
 def test_two_processes_train_the_same_image_text_encoders(project, torchrun):
     alone("train_image_text")
-    one = trained("train_image_text", store.image_text_path("row"))
+    one = trained("train_image_text")
     vectors = store.read_embeddings("row-image").vectors.clone()
     if torchrun:
         two = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
         run("train_image_text", *two, "-m", "pipelines.train_image_text", processes=1)
     else:
         run("train_image_text")
-    got = trained("train_image_text", store.image_text_path("row"))
-    torch.testing.assert_close(got, one, atol=1e-5, rtol=0)
+    torch.testing.assert_close(trained("train_image_text"), one, atol=1e-5, rtol=0)
     torch.testing.assert_close(store.read_embeddings("row-image").vectors, vectors, atol=1e-5, rtol=0)
 
 
@@ -182,7 +177,7 @@ def test_fits_of_two_processes_are_those_of_one(project, verb, seeds):
         small.write_embeddings(name, torch.randn(200, dim, generator=generator), encoder=name, corpus="many")
     spaces = {
         "align": {"source": "a", "target": "b"},
-        "align_jointly": {"spaces": ["a", "b"], "start": "pipelines/aligners/vec2vec"},
+        "align_jointly": {"spaces": ["a", "b"]},
     }
     study[verb] = {"row": {**spaces[verb], **VEC2VEC, "seeds": seeds}}
     activated(study)

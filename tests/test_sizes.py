@@ -25,10 +25,10 @@ def study(own_folder):
     for name in ROWS:
         top1 = TOP1.get(name, [0.3, 0.3])
         store.write_csv(store.seeds_path(name), pl.DataFrame({"seed": range(len(top1)), "top1": top1}))
-    fit = {"source": "one", "target": "two", "aligner": "wasserstein_procrustes", "seeds": [0, 1]}
+    fit = {"source": "passages-one", "target": "passages-two"}
+    fit |= {"aligner": "wasserstein_procrustes", "seeds": [0, 1]}
     fits = {name: fit | keys for name, keys in ROWS.items()}
-    spaces = {name: {"corpus": "passages", "encoder": name} for name in ("one", "two")}
-    return study_of("passages", "one two", embed=spaces, align=fits, evaluate={name: {} for name in ROWS})
+    return study_of("passages", "one two", align=fits, evaluate={"{align}": {}})
 
 
 def test_rows_that_differ_in_size_alone_are_one_curve(study):
