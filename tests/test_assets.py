@@ -86,11 +86,10 @@ def test_dg_checks_this_project():
 def test_what_ran_outside_has_its_mlflow_run(tmp_path, monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     stage, metrics = replace(STAGES["align@identity"], metrics=("metrics.json",)), tmp_path / "metrics.json"
-    metrics.write_text("{}")
+    put(metrics, "{}")
     written = metrics.stat().st_mtime
-    record = tmp_path / f".cache/runs/{stage.name}.json"
     run = {"run": "r1", "experiment": "7", "began": written - 4, "ended": written + 0.5}
-    put(record, json.dumps(run))
+    put(tmp_path / f".cache/runs/{stage.name}.json", json.dumps(run))
     found = last_run(tmp_path, stage)
     page = "#/experiments/7/runs/r1?workflowType=machine_learning"
     assert found["seconds"] == 4.5

@@ -16,7 +16,7 @@ from pipelines.pages.findings.translation import judgement, what_to_try
 from pipelines.pages.tables.leakage import inversion_table
 from pipelines.runtime import store
 from pipelines.study import params
-from tests.small import completed, write_report
+from tests.small import completed, put, write_report
 
 SYNTHETIC, WHEEL = {"source": "synthetic"}, {"source": "wheel"}
 FIT = {"source": "mails-one", "target": "mails-two"}
@@ -274,8 +274,7 @@ def test_the_same_results_give_the_same_bytes(study):
 
 def test_a_locale_without_unicode_does_not_stop_the_report(study, tmp_path):
     translated()
-    rows = json.dumps(ROWS | {"about": "Wörter ±"}, ensure_ascii=False)
-    Path("params.yaml").write_text(rows, encoding="utf-8")
+    put("params.yaml", json.dumps(ROWS | {"about": "Wörter ±"}, ensure_ascii=False))
     code = """
 from pipelines import report, study
 from pipelines.runtime.track import Run

@@ -20,9 +20,8 @@ def make(own_folder):
     """Return a function that runs make on programs that only print their arguments, and returns these."""
     for path in copied(own_folder, "Makefile pyproject.toml constraints.txt").iterdir():
         os.utime(path, (0, 0))
-    Path(".venv/bin").mkdir(parents=True)
     Path(".git").mkdir()
-    Path(".venv/.ready").touch()
+    put(".venv/.ready", "")
     for program in ("python", "dvc"):
         executable(program, RECORDS)
 
@@ -37,7 +36,7 @@ def make(own_folder):
 
 def executable(program, script):
     path = Path(".venv/bin", program)
-    path.write_text(script)
+    put(path, script)
     path.chmod(0o755)
 
 

@@ -38,10 +38,8 @@ SEVERAL = "evaluate.{a,b/c}.{top1,top1_spread}"
 def test_a_number_that_differs_from_the_results_is_named(tmp_path, names, block, line):
     folder = tmp_path / "results" / "evaluate"
     for row, top1 in {"a": 0.91, "b/c": 0.5}.items():
-        (folder / row).mkdir(parents=True)
         put(folder / f"{row}.json", json.dumps({"top1": top1, "supervision": "oracle"}))
-        seeds = f"seed,top1,top1_error\n1,{top1 - 0.01},0.2\n2,{top1 + 0.01},0.2\n"
-        put(folder / row / "seeds.csv", seeds)
+        put(folder / row / "seeds.csv", f"seed,top1,top1_error\n1,{top1 - 0.01},0.2\n2,{top1 + 0.01},0.2\n")
     put(tmp_path / "s.json", json.dumps(numbers.collected(tmp_path / "results")))
     page = tmp_path / "page.md"
     page.write_text(f"<!-- numbers s: {names} -->\n\n{block}\n\n7.5 of all\n")

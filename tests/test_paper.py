@@ -199,12 +199,11 @@ def language_model(folder):
 
 def mimic(folder):
     """Write notes in PhysioNet's format, and MedCAT's annotations of them."""
-    folder.mkdir(parents=True)
+    annotations = {str(i): {"entities": {"0": {"pretty_name": f"condition {i % 12}"}}} for i in range(1, 41)}
+    put(folder / "annotations.json", json.dumps(annotations))
     columns = {"ROW_ID": range(1, 41), "CATEGORY": ["Nursing"] * 40, "ISERROR": [None] * 40}
     notes = pl.DataFrame(columns | {"TEXT": words(40, 30, 9)})
     notes.write_csv(folder / "NOTEEVENTS.csv")
-    annotations = {str(i): {"entities": {"0": {"pretty_name": f"condition {i % 12}"}}} for i in range(1, 41)}
-    put(folder / "annotations.json", json.dumps(annotations))
 
 
 @pytest.fixture

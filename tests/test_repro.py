@@ -16,15 +16,6 @@ from mlflow.tracking import MlflowClient
 from pipelines.study import activate
 from tests.small import ROOT, InAThread, completed, copied, put, write_yaml
 
-FEW = {
-    "clusters": 4,
-    "repeats": [2],
-    "restarts": 2,
-    "rounds": [60],
-    "refinements": 8,
-    "passes": 1,
-    "reflections": 0,
-}
 STUDY = {
     "study": "tiny",
     "corpora": {
@@ -40,7 +31,13 @@ STUDY = {
             "source": "a",
             "target": "b",
             "aligner": "wasserstein_procrustes",
-            **FEW,
+            "clusters": 4,
+            "repeats": [2],
+            "restarts": 2,
+            "rounds": [60],
+            "refinements": 8,
+            "passes": 1,
+            "reflections": 0,
         }
     },
     "evaluate": {"{align}": {}},
@@ -95,8 +92,8 @@ def test_a_study_has_metrics_report_and_plots(repository):
 
 
 @pytest.mark.slow
-def test_a_copy_is_reproduced_without_git(tmp_path, monkeypatch):
-    monkeypatch.chdir(copied(tmp_path, NEEDED))
+def test_a_copy_is_reproduced_without_git(own_folder):
+    copied(own_folder, NEEDED)
     write_yaml("tiny.yaml", {"study": "tiny", "corpora": STUDY["corpora"]})
     activate.activate("tiny.yaml")
     Path(".venv").symlink_to(sys.prefix)
@@ -141,17 +138,14 @@ def test_an_idle_run_says_so_and_a_failed_one_ends_as_dvc(repository):
     assert error.startswith("align@wasserstein: ERROR: failed to reproduce 'align@wasserstein'")
 
 
-def test_jobs_says_how_many_stages_run_at_a_time(tmp_path, monkeypatch):
+def test_jobs_says_how_many_stages_run_at_a_time(own_folder, monkeypatch):
     """Each stage ends only if all three run at once: a FIFO opens when both its ends do."""
-    monkeypatch.chdir(tmp_path)
-    run("dvc", "init", "--quiet", "--no-scm")
+    dvc("init", "--quiet", "--no-scm")
     for fifo in "xyz":
         os.mkfifo(fifo)
     commands = {"a": "echo > x && cat z", "b": "cat x && echo > y", "c": "cat y && echo > z"}
-    write_yaml(
-        "dvc.yaml",
-        {"stages": {name: {"cmd": f"timeout 99 sh -c '{command}'"} for name, command in commands.items()}},
-    )
+    stages = {name: {"cmd": f"timeout 99 sh -c '{command}'"} for name, command in commands.items()}
+    write_yaml("dvc.yaml", {"stages": stages})
     monkeypatch.setenv("JOBS", "3")
     assert "3 stages, 3 of them run or restored" in talk()
     monkeypatch.setenv("JOBS", "all")

@@ -59,14 +59,13 @@ JUDGED = {"test/1": {"4": 2.0, "7": 1.0}, "test/2": {"9": 1.0}, "train/3": {"7":
 
 def beir(folder):
     """Write a folder as BEIR has it."""
-    (folder / "qrels").mkdir(parents=True)
+    head = "query-id\tcorpus-id\tscore\n"
+    put(folder / "qrels" / "test.tsv", head + "1\t4\t2\n1\t7\t1\n2\t9\t1\n")
+    put(folder / "qrels" / "train.tsv", head + "3\t7\t1\n")
     DOCUMENTS.write_ndjson(folder / "corpus.jsonl")
     # What stands beside the texts has other keys in each line
     metadata = CLAIMS.select("_id", "text", metadata=pl.struct(pl.lit("x").alias("y")))
     metadata.write_ndjson(folder / "queries.jsonl")
-    head = "query-id\tcorpus-id\tscore\n"
-    put(folder / "qrels" / "test.tsv", head + "1\t4\t2\n1\t7\t1\n2\t9\t1\n")
-    put(folder / "qrels" / "train.tsv", head + "3\t7\t1\n")
 
 
 def tables(folder):

@@ -20,7 +20,7 @@ STUDIES = sorted((ROOT / "studies").glob("*.yaml"))
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory):
     """Make a copy of this project's code and studies, without git and data."""
-    names = "pipelines studies .dvc/config .dvcignore dvc.yaml constraints.txt"
+    names = "pipelines studies .dvcignore dvc.yaml constraints.txt"
     root = copied(tmp_path_factory.mktemp("repository"), names)
     put(root / ".dvc/config", WITHOUT_GIT)
     return root
@@ -102,7 +102,6 @@ def test_no_name_of_a_row_reaches_a_shell(repository, monkeypatch):
     row = {"kind": "tweets", "source": "synthetic", "path": "constraints.txt"}
     study = {table: {} for table in params.Study.model_fields} | {"corpora": dict.fromkeys(HOSTILE, row)}
     write_yaml("params.yaml", study)
-    Path("bin").mkdir()
     put("bin/python", "#!/bin/sh\nexit 1\n")  # Python itself takes seconds to start
     Path("bin/python").chmod(0o755)
     monkeypatch.setenv("PATH", f"{Path('bin').resolve()}:{os.environ['PATH']}")

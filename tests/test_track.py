@@ -37,10 +37,10 @@ def empty_store(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(empty_store, tmp_path, monkeypatch):
-    shutil.copy(empty_store, tmp_path)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")  # MLflow caches stores by it
+def _in_a_folder_of_its_own(empty_store, own_folder, monkeypatch):
+    shutil.copy(empty_store, ".")
+    # MLflow caches stores by their address
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{own_folder}/mlflow.db")
     logging.disable()  # as in a sender's own process
     started = []
 
@@ -111,11 +111,10 @@ def test_a_run_has_params_tags_curves_inputs_and_artifacts(monkeypatch):
 
 def test_the_command_to_reproduce_names_commit_and_study():
     assert again("own", "align@t") == "dvc repro align@t  # not a git checkout"
-    Path("studies").mkdir()
     study = Path("studies/own.yaml")
-    study.write_text("study: own")
+    put(study, "study: own")
     for name in ("dvc.lock", "code.py", "params.yaml"):
-        Path(name).touch()
+        put(name, "")
     git("init", "-q")
     git("add", ".")
     git("commit", "-qm", "x")
@@ -125,13 +124,12 @@ def test_the_command_to_reproduce_names_commit_and_study():
     put("dvc.lock", "changed by every run")
     line = f"git checkout {head} && make study STUDY=own && dvc repro align@t"
     assert again("own", "align@t") == line
-    study.write_text("study: own\nabout: another")  # params.yaml was not made from this
+    put(study, "study: own\nabout: another")  # params.yaml was not made from this
     assert "make study" not in again("own")
-    study.write_text("study: own")
+    put(study, "study: own")
     put("code.py", "changed")
     assert again("own", "align@t") == f"{line}  # with uncommitted changes: code.py"
-    Path("pipelines").mkdir()
-    Path("pipelines/new.py").touch()
+    put("pipelines/new.py", "")
     assert again("own", "align@t").endswith("changes: code.py and 1 more")
 
 
@@ -357,7 +355,7 @@ def test_a_stage_that_is_killed_has_a_run_that_says_so():
     ends = [killed_by(number) for number in numbers]
     assert [code for code, _ in ends[1:]] == [-signal.SIGTERM, -signal.SIGKILL]
     assert not any("MLflow" in said for _, said in ends)
-    assert statuses() == dict.fromkeys(("SIGINT", "SIGTERM", "SIGKILL"), "KILLED")
+    assert statuses() == {number.name: "KILLED" for number in numbers}
     assert waiting_runs() == 0
 
 

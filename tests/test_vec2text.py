@@ -27,12 +27,12 @@ class Reference(nn.Module):
     inputs.
     """
 
-    def __init__(self, t5, one, bottleneck=20):
+    def __init__(self, t5, one):
         super().__init__()
         self.one, self.encoder_decoder, width = one, t5, t5.config.d_model
         names = ["embedding_transform"] if one else [f"embedding_transform_{i}" for i in (1, 2, 3)]
         for name in names:
-            first, last = nn.Linear(DIMENSION, bottleneck), nn.Linear(bottleneck, REPEATS * width)
+            first, last = nn.Linear(DIMENSION, 20), nn.Linear(20, REPEATS * width)
             setattr(self, name, nn.Sequential(first, nn.Dropout(0.1), nn.GELU(), last))
         if one:
             self.embedder = nn.Linear(2, 2)  # stands for the encoder that an inversion model carries along
@@ -59,7 +59,6 @@ class Reference(nn.Module):
 
 def written(folder, model, backbone=None):
     """A folder as the hub has it: config.json and weights. A T5's three names of one tensor are one."""
-    folder.mkdir()
     shared = tuple(f"{name}.weight" for name in ("encoder.embed_tokens", "decoder.embed_tokens", "lm_head"))
     state = {k: v.detach().clone() for k, v in model.state_dict().items() if not k.endswith(shared)}
     given = {"max_seq_length": TOKENS, "embedder_model_name": "of the test"}
@@ -163,7 +162,6 @@ def test_folders_that_are_no_such_model_are_one_line(tmp_path):
             load(Settings(str(pretrained), corrector))
 
     one_line("no vec2text model", nowhere)
-    pickled.mkdir()
     put(pickled / "config.json", "{}")
     torch.save(inversion.state_dict(), pickled / "pytorch_model.bin")
     one_line("no model.safetensors; pickled weights", pickled)

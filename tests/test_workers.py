@@ -36,7 +36,6 @@ def until(file):
 @pytest.fixture
 def repro(own_folder):
     """Starts `make repro` on these stages."""
-    Path(".dvc").mkdir()
     put(".dvc/config", WITHOUT_GIT)
     put("params.yaml", "study: t\nevaluate: {}\n")
     put("wait.py", WAIT)
