@@ -3,6 +3,7 @@
 import doctest
 import re
 from functools import partial
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -86,9 +87,10 @@ def test_known_pairs_reach_the_aligner_as_rows_of_one_text(monkeypatch):
         return Linear.of(torch.eye(60, 50), source, target)
 
     monkeypatch.setattr(wasserstein_procrustes, "fit", fit)
-    pipelines.fit(normal(300, 60), normal(200, 50), pairs=known, restarts=0)
+    sides = normal(300, 60), normal(200, 50)
+    pipelines.fit(*sides, pairs=known, restarts=0)
     with refusal("pairs of 50 dimensions; the other vectors have 60"):
-        pipelines.fit(normal(300, 60), normal(200, 50), pairs=known[::-1])
+        pipelines.fit(*sides, pairs=known[::-1])
 
 
 def test_aligned_counts_before_share_and_share_before_score():
@@ -102,13 +104,12 @@ def test_fit_refits_a_partial_map_and_keeps_the_better_verdict(monkeypatch):
     right = Linear.of(torch.eye(60), x, x)
     part = Verdict(0.9999, "partial", 0.6, 100, 0.6)
     whole = Verdict(0.99, "aligned", 0.5, 100)
+    monkeypatch.setattr(wasserstein_procrustes, "fit", lambda *_: right)
     for verdicts, label, judged in (((part, whole, part), "aligned", 3), ((part,) * 9, "partial", 6)):
-        said = iter(verdicts)
-        calls = []
-        monkeypatch.setattr(wasserstein_procrustes, "fit", lambda *_: right)
-        monkeypatch.setattr(fits, "judge", lambda *_: calls.append(1) or next(said))  # noqa: B023
+        judge = Mock(side_effect=verdicts)
+        monkeypatch.setattr(fits, "judge", judge)
         assert pipelines.fit(x, x)[1].label == label
-        assert len(calls) == judged
+        assert judge.call_count == judged
 
 
 def test_fit_refits_on_doubt_and_says_what_to_try_if_that_fails(monkeypatch):

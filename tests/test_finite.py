@@ -37,8 +37,8 @@ ALONE = {
 }
 
 
-def poisoned(vectors, value):
-    vectors = vectors.clone()
+def poisoned(value):
+    vectors = X.clone()
     vectors[[7, 30], 2] = value
     return vectors
 
@@ -46,7 +46,7 @@ def poisoned(vectors, value):
 @BAD
 @pytest.mark.parametrize("name", MEASURES | ALONE)
 def test_a_measure_names_the_first_row_that_is_not_finite(name, value):
-    bad = poisoned(X, value)
+    bad = poisoned(value)
     for sides in [(bad,)] if name in ALONE else [(bad, Y), (X, bad)]:
         with refusal(r"^[a-z ]+: row 7 is not finite \(2 such rows of 40\)$"):
             (MEASURES | ALONE)[name](*sides)
@@ -66,7 +66,7 @@ def test_a_translator_yields_no_number_that_is_none(value):
         with refusal(rf"^{name}: what it translated: row 0 is not finite \(40 such"):
             translator(X)
     with refusal("Identity: what it translated: row 7 is not finite"):
-        Identity(6, 6)(poisoned(X, value))
+        Identity(6, 6)(poisoned(value))
 
 
 @BAD

@@ -32,18 +32,23 @@ RESULTS = {  # of every row of a verb, with more in it than a headline
 }
 
 
+def files_of(study):
+    """Write the headlines of a study. -> the numbers of each file"""
+    headlines.write(study)
+    files = headlines.FOLDER.rglob("*.json")
+    return {f"{path.parent.name}/{path.stem}": json.loads(path.read_text()) for path in files}
+
+
 @pytest.fixture
 def written(own_folder):
     """Study `sample`, every row of it measured, in a repository of its own. -> the numbers of each file"""
-    copied(own_folder, ".dvc/config .dvcignore dvc.yaml params.yaml")
+    copied(own_folder, ".dvcignore dvc.yaml params.yaml")
     put(".dvc/config", WITHOUT_GIT)
     for verb, metrics in RESULTS.items():
         for name, row in getattr(SAMPLE, verb).items():
             unjudged = verb == "align" and row.supervision != "unpaired"
             store.write_metrics(verb, name, {"seeds": 1} if unjudged else metrics)
-    headlines.write(SAMPLE)
-    files = headlines.FOLDER.rglob("*.json")
-    return {f"{path.parent.name}/{path.stem}": json.loads(path.read_text()) for path in files}
+    return files_of(SAMPLE)
 
 
 def test_headlines_are_numbers_of_the_results(written):
@@ -86,9 +91,9 @@ def test_verdicts_on_other_corpora_name_that_of_the_fit(own_folder):
         scores = {m.name: [0.5, 0.5] for m in shown(translation.MEASURES)}
         store.write_csv(store.seeds_path(name), pl.DataFrame({"seed": [0, 1], **scores}))
         store.write_metrics("evaluate", name, RESULTS["evaluate"])
-    headlines.write(study)
-    assert "verdict" in json.loads((headlines.FOLDER / "evaluate/mapped-prose.json").read_text())
-    assert json.loads((headlines.FOLDER / "evaluate/mapped-notes.json").read_text()) == {"top1": 0.78}
+    found = files_of(study)
+    assert "verdict" in found["evaluate/mapped-prose"]
+    assert found["evaluate/mapped-notes"] == {"top1": 0.78}
     lines = [line for line in translation_table(study) if line.startswith(("###", "| mapped", "| naive"))]
     verdicts = [line if line.startswith("#") else line.split("|")[3].strip() for line in lines]
     assert verdicts == [

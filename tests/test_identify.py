@@ -13,6 +13,7 @@ from pipelines.tool import encoders, identify
 from tests.test_tool import refused, said
 
 DRAW = np.random.default_rng(0)
+ALIGNED = Tried("use", 10, 0.99, "aligned", 1.0)
 
 
 def vectors(seed, count, subject=0.0):
@@ -47,7 +48,7 @@ def test_texts_of_another_kind_are_named(capsys, count):
 
 
 def test_what_the_numbers_do_not_name_is_fitted(capsys, monkeypatch):
-    tried = [Tried("minilm", 10, 0.2, "failed", 1.0), Tried("use", 10, 0.99, "aligned", 1.0)]
+    tried = [Tried("minilm", 10, 0.2, "failed", 1.0), ALIGNED]
     monkeypatch.setattr(identify, "fits", lambda *given: tried)
     found = named(capsys, vectors(3, 1000))
     assert (found["encoder"], found["by"]) == ("use", "by a fit")
@@ -58,7 +59,7 @@ def test_what_the_numbers_do_not_name_is_fitted(capsys, monkeypatch):
 
 
 def test_many_small_groups_of_rows_are_read_as_one(capsys, monkeypatch):
-    monkeypatch.setattr(identify, "fits", lambda *given: [Tried("use", 10, 0.99, "aligned", 1.0)])
+    monkeypatch.setattr(identify, "fits", lambda *given: [ALIGNED])
     frame = pl.DataFrame({"vector": vectors(3, 1000).tolist()})  # as many as a fit needs
     frame.write_parquet("dump.parquet", row_group_size=20)
     assert said(capsys, "identify", "dump.parquet", "--encoders", "minilm,use")[1]["by"] == "by a fit"

@@ -80,8 +80,8 @@ def has_code(path):
 
 def above(name):
     """Return the packages of a module that have code: it runs when the module is imported."""
-    packages = [package for package in modules() if name.startswith(f"{package}.") and package != "pipelines"]
-    return [package for package in packages if has_code(modules()[package])]
+    packages = modules().items()
+    return [p for p, path in packages if p != "pipelines" and name.startswith(f"{p}.") and has_code(path)]
 
 
 @cache
@@ -94,8 +94,7 @@ def closure(module):
             continue
         seen.add(name)
         if not changes_no_number(name):
-            todo += [i for i in imports(modules()[name]) if i.startswith("pipelines")]
-            todo += above(name)
+            todo += [*imports(modules()[name]), *above(name)]
     return frozenset(seen)
 
 

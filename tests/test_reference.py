@@ -1,17 +1,17 @@
 """docs/reference.md is what scripts/reference.py writes, and the report links to the glossary."""
 
 import re
-import runpy
 from pathlib import Path
 
 from pipelines.pages import page
 from pipelines.study import params
+from scripts import reference
 
 ROOT = Path(__file__).parents[1]
 
 
 def test_the_reference_is_current_and_complete():
-    made = runpy.run_path(str(ROOT / "scripts" / "reference.py"))["page"]()
+    made = reference.page()
     assert (ROOT / "docs/reference.md").read_text(encoding="utf-8") == made + "\n", (
         "run `python -m scripts.reference > docs/reference.md`"
     )

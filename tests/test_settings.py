@@ -9,26 +9,25 @@ import pytest
 
 from pipelines.runtime.settings import Bounds, Checked, Count, Positive
 from pipelines.study.row import settings_from
-from tests.small import ROOT
+from tests.test_layers import modules, within
 
-PIPELINES = ROOT / "pipelines"
 METHODS = sorted(
-    ".".join(path.relative_to(PIPELINES).with_suffix("").parts).removesuffix(".__init__")
+    name
     for package in ("aligners", "inverters")
-    for path in (PIPELINES / package).rglob("*.py")
-    if "class Settings" in path.read_text()
+    for name in within(package)
+    if "class Settings" in modules()[name].read_text()
 )
 NEEDED = {
-    "inverters.hub": {"model": "m"},
-    "inverters.judge": {"endpoint": "e", "model": "m"},
-    "inverters.vec2text": {"pretrained": "m"},
+    "pipelines.inverters.hub": {"model": "m"},
+    "pipelines.inverters.judge": {"endpoint": "e", "model": "m"},
+    "pipelines.inverters.vec2text": {"pretrained": "m"},
 }
 
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("value", [math.nan, math.inf, -1])
 def test_no_number_may_be_infinite_or_negative(method, value):
-    settings = importlib.import_module(f"pipelines.{method}").Settings(**NEEDED.get(method, {}))
+    settings = importlib.import_module(method).Settings(**NEEDED.get(method, {}))
     numbers = [name for name, default in vars(settings).items() if type(default) in (int, float)]
     for name in numbers:
         with pytest.raises(ValueError, match=f"^{name}: "):
