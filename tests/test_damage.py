@@ -251,7 +251,7 @@ stage._end_with_dvc()
 print(1, flush=True)
 time.sleep(600)
 """
-DVC = f"import subprocess, sys, os; subprocess.run([sys.executable, '-c', {STAGE!r}])"
+DVC = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {STAGE!r}])"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux tells a child that its parent died")

@@ -82,12 +82,11 @@ def test_verdicts_on_other_corpora_name_that_of_the_fit(own_folder):
         "mapped": fit | {"aligner": "wasserstein_procrustes", "seeds": [0, 1]},
         "naive": fit | {"aligner": "identity"},
     }
-    pairs = [(name, corpus) for name in fits for corpus in ("prose", "notes")]
-    measured = {f"{name}-{corpus}": {"translator": name, "corpus": corpus} for name, corpus in pairs}
-    study = study_of("prose notes", "one two", align=fits, evaluate=measured)
+    measured = {"translator": "{align}", "corpus": "{corpora}"}
+    study = study_of("prose notes", "one two", align=fits, evaluate={"{align}-{corpora}": measured})
     store.write_metrics("align", "mapped", {"seeds": 2, "verdict": 0.999, "aligned": 1.0})
     store.write_metrics("align", "naive", {"seeds": 1})
-    for name in measured:
+    for name in study.evaluate:
         scores = {m.name: [0.5, 0.5] for m in shown(translation.MEASURES)}
         store.write_csv(store.seeds_path(name), pl.DataFrame({"seed": [0, 1], **scores}))
         store.write_metrics("evaluate", name, RESULTS["evaluate"])

@@ -152,13 +152,10 @@ def words(n, length, seed):
     return [" ".join(text) for text in np.random.default_rng(seed).choice(tiny.WORDS, (n, length))]
 
 
-def pairs(n):
-    return {"sentence1": words(n, 6, 1), "sentence2": words(n, 6, 2), "score": np.linspace(0, 5, n).tolist()}
-
-
 def load_dataset(name, config, *, data_files, streaming, **_):
     """Return a set with the columns that the studies name. An unknown set is a KeyError."""
     simcse, topics = "princeton-nlp/datasets-for-simcse", np.eye(19, dtype=int)[np.arange(40) % 19].tolist()
+    sts = {"sentence1": words(20, 6, 1), "sentence2": words(20, 6, 2), "score": np.linspace(0, 5, 20)}
     nli = {"sent0": words(20, 6, 6), "sent1": words(20, 6, 7), "hard_neg": words(20, 6, 8)}
     sets = {
         ("jxm/nq_corpus_dpr", None, None): {"title": ["t"] * 800, "text": words(800, 100, 0)},
@@ -168,7 +165,7 @@ def load_dataset(name, config, *, data_files, streaming, **_):
         (simcse, None, "nli_for_simcse.csv"): nli,
     }
     for task in ("sts12", "sts13", "sts14", "sts15", "sts16", "sickr", "stsbenchmark"):
-        sets[f"mteb/{task}-sts", None, None] = pairs(20)
+        sets[f"mteb/{task}-sts", None, None] = sts
     dataset = datasets.Dataset.from_dict(sets[name, config, data_files])
     return dataset.to_iterable_dataset() if streaming else dataset
 

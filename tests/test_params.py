@@ -34,10 +34,10 @@ STUDY = {
 }
 
 
-def refused(tmp_path, raw):
-    """Return the line that a study gets."""
+def refused(tmp_path, wrong):
+    """Return the line that a file gets, or STUDY with these tables."""
     path = tmp_path / "params.yaml"
-    path.write_bytes(raw if isinstance(raw, bytes) else yaml.safe_dump(raw).encode())
+    path.write_bytes(wrong if isinstance(wrong, bytes) else yaml.safe_dump(STUDY | wrong).encode())
     with pytest.raises(BadInput) as error:
         params.load(path)
     assert len(str(error.value).splitlines()) == 1
@@ -92,11 +92,14 @@ PAPER = {"what": "w", "value": 1, "by": "b"}
 )  # fmt: skip
 def test_what_is_wrong_with_a_row_is_one_line(tmp_path, table, row, line):
     rows = STUDY.get(table, {}) | {"r": row}
-    assert refused(tmp_path, STUDY | {table: rows}).startswith(f"{table}.r{line}")
+    assert refused(tmp_path, {table: rows}).startswith(f"{table}.r{line}")
+
+
+ALIASES = [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 10)]
 
 
 @pytest.mark.parametrize(
-    ("tables", "line"),
+    ("wrong", "line"),
     [
         ({"study": None}, "study: "),
         ({"alignn": {}}, "alignn: unknown key; did you mean 'align'?"),
@@ -113,30 +116,20 @@ def test_what_is_wrong_with_a_row_is_one_line(tmp_path, table, row, line):
             {"align_jointly": {"ab": {"spaces": ["a", "b"], "aligner": "vec2vec"}}},
             "align_jointly.ab: a row of align has this name",
         ),
-    ],
-)
-def test_what_is_wrong_with_a_table_is_one_line(tmp_path, tables, line):
-    assert refused(tmp_path, STUDY | tables).startswith(line)
-
-
-ALIASES = [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 10)]
-
-
-@pytest.mark.parametrize(
-    ("raw", "line"),
-    [
         (b"study: t\ncorpora:\n  a: {}\n  b: {}\n  a: {}\n", "corpora.a stands twice: lines 3 and 5"),
         (b"study: caf\xe9\n", "not YAML: 'utf-8' codec can't decode byte 0xe9"),
         (b"study: t\nabout: {[1]: 2}\n", "not YAML"),
         (b"study: t\nabout: " + b"[" * 3000 + b"]" * 3000 + b"\n", "not YAML"),
         (b"study: t\nembed: &a {b: *a}\n", "embed.b: an alias of what it stands in"),
-        ("\n".join(["a0: &a0 [1, 1, 1]", *ALIASES]).encode(),
-         "its aliases stand for more than 100,000 values"),
+        (
+            "\n".join(["a0: &a0 [1, 1, 1]", *ALIASES]).encode(),
+            "its aliases stand for more than 100,000 values",
+        ),
         (b"", "a mapping of keys is needed"),
     ],
-)  # fmt: skip
-def test_a_file_that_is_no_study_is_one_line(tmp_path, raw, line):
-    assert refused(tmp_path, raw).startswith(line)
+)
+def test_what_is_wrong_with_a_table_or_a_file_is_one_line(tmp_path, wrong, line):
+    assert refused(tmp_path, wrong).startswith(line)
 
 
 @pytest.fixture

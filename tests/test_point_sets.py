@@ -32,7 +32,7 @@ def frame():
 
 def prepared(frame, row):
     train = frame.filter(pl.col("split") == "train")
-    words = Words.of((c for cs in train["captions"].to_list() for c in cs), row.text)
+    words = Words.of(train["captions"].explode(), row.text)
     return pairs(train, row.image.size, words), words
 
 

@@ -8,7 +8,6 @@ import polars as pl
 import pytest
 import torch
 import yaml
-from mlflow.tracking import MlflowClient
 from pydantic import ValidationError
 from safetensors.torch import load_file
 
@@ -17,6 +16,7 @@ from pipelines.runtime import store
 from pipelines.study import Finetune, activate, params
 from tests import small
 from tests.small import put, seeded
+from tests.test_track import runs
 
 # Dropout masks belong to a rank, so there are none; word deletion gives the views a difference.
 FINETUNE = small.FINETUNE | {"steps": 4, "lr": 1e-4, "dropout": 0.0}
@@ -25,12 +25,11 @@ FINETUNE |= {"augment": "delete", "augment_share": 0.3}
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """Work in a folder with corpora and an encoder, and return a study and the address of MLflow."""
+    """Work in a folder with corpora and an encoder, and return a study."""
     root = tmp_path_factory.mktemp("ranks")
-    uri = f"sqlite:///{root}/mlflow.db"
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
-        patch.setenv("MLFLOW_TRACKING_URI", uri)
+        patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{root}/mlflow.db")
         many = [f"{a} {b}" for a in small.TEXTS for b in range(120)]  # more than one part of an embedding
         words = ["?", *sorted({w for t in many for w in t.split()})]
         small.static_encoder("static", words, small.normal(len(words), 8))
@@ -53,16 +52,14 @@ def built(tmp_path_factory):
             "train_image_text": {"row": image_text},
         }
         sender = small.InAThread()  # for all stages: else each would start its own
-        yield study, uri
+        yield study
         sender.communicate()
 
 
 @pytest.fixture
 def project(built):
-    """Activate that study; return the address of MLflow."""
-    study, uri = built
-    activated(study)
-    return uri
+    """Activate that study."""
+    activated(built)
 
 
 def activated(study):
@@ -186,12 +183,11 @@ def test_fits_of_two_processes_are_those_of_one(project, verb, seeds):
     run(verb)
     assert outputs(store.translators_path("row")) == one
     assert store.metrics_path(verb, "row").read_text() == result
-    client = MlflowClient(project)
-    experiment = client.get_experiment_by_name(verb).experiment_id
+    client, found = runs(verb)
     curves = ["loss/translator" if len(seeds) == 1 else f"seed-{seed}/loss/translator" for seed in seeds]
     logged = []
-    for run_ in client.search_runs([experiment], max_results=2):  # the last two
-        histories = [client.get_metric_history(run_.info.run_id, curve) for curve in curves]
+    for last in found[:2]:
+        histories = [client.get_metric_history(last.info.run_id, curve) for curve in curves]
         logged.append([[(m.step, m.value) for m in history] for history in histories])
     assert logged[0] == logged[1]
     assert all(len(curve) == 2 for curve in logged[0])

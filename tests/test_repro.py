@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from mlflow.tracking import MlflowClient
 
 from pipelines.study import activate
 from tests.small import ROOT, InAThread, completed, copied, put, write_yaml
+from tests.test_track import runs
 
 STUDY = {
     "study": "tiny",
@@ -70,18 +70,18 @@ NEEDED = (
 def repository(tmp_path_factory):
     """A git repository with this project's code and the tiny study, reproduced once."""
     root = copied(tmp_path_factory.mktemp("repository"), NEEDED)
-    before = Path.cwd()
-    write_yaml(root / "tiny.yaml", STUDY)
-    os.chdir(root)
-    activate.activate("tiny.yaml")
-    run("git", "init", "-q")
-    run("git", "add", "-A")
-    run("git", "commit", "-qm", "tiny")
-    sender = InAThread()  # for all stages: else each would start its own
-    put("talk.txt", talk())
-    yield root
-    sender.communicate()
-    os.chdir(before)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        write_yaml("tiny.yaml", STUDY)
+        activate.activate("tiny.yaml")
+        run("git", "init", "-q")
+        run("git", "add", "-A")
+        run("git", "commit", "-qm", "tiny")
+        sender = InAThread()  # for all stages: else each would start its own
+        put("talk.txt", talk())
+        yield root
+        sender.communicate()
 
 
 def test_a_study_has_metrics_report_and_plots(repository):
@@ -221,8 +221,7 @@ def test_an_experiment_reruns_one_stage_and_its_dependents(repository):
     ran = [line.split("'")[1] for line in out.splitlines() if line.startswith("Running stage")]
     assert ran == ["align@wasserstein", "evaluate@wasserstein", "report"]
     assert "five" in dvc("exp", "show", "--csv", "--only-changed")
-    client = MlflowClient(f"sqlite:///{repository}/mlflow.db")
-    last, *_ = client.search_runs([client.get_experiment_by_name("align").experiment_id])
+    last = runs("align")[1][0]
     assert last.data.params["settings.clusters"] == "5"
     assert last.data.tags["dvc.exp"] == "five"
 

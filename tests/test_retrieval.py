@@ -133,7 +133,7 @@ def test_queries_have_a_prompt_and_measure_a_translator(own_folder):
     static_encoder("new", words, table)
     static_encoder("old", words, np.ascontiguousarray(table[:, [1, 0, 2, 3, 4]]))  # cats and dogs swapped
     config = store.encoder_path("new") / "config_sentence_transformers.json"
-    config.write_text('{"prompts": {"query": "ask "}}')
+    put(config, '{"prompts": {"query": "ask "}}')
     beir(own_folder / "set")
     for verb, name in (("collect", "set"), ("embed", "set-old"), ("embed", "set-new")):
         run_stage(verb, study(), name)
