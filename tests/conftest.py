@@ -37,6 +37,14 @@ def pytest_collection_finish():
     gc.enable()
 
 
+@pytest.fixture(scope="module")
+def module_patch(tmp_path_factory):
+    """Change into an empty folder for all tests of a file. Return a MonkeyPatch that they share."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("module"))
+        yield patch
+
+
 @pytest.fixture
 def own_folder(tmp_path, monkeypatch):
     """Change into an empty folder, and return it."""

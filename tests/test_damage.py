@@ -25,7 +25,6 @@ from pipelines.inverters import Space, attacker, decoder
 from pipelines.runtime import files, launch, stage, store, track
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.intact import intact, md5_of
-from pipelines.runtime.track import Run
 from pipelines.study import TrainImageText
 from tests.small import (
     IMAGE_TEXT,
@@ -48,8 +47,9 @@ STUDY = tables_of(
 )
 
 
-def make():
-    """Write one small artefact of every kind, as stages write it."""
+@pytest.fixture(scope="module")
+def made(module_patch):
+    """Write one small artefact of every kind, as stages write it, and return their folder."""
     ids = [str(i) for i in range(40)]
     cloud = normal(40, 8)
     write_corpus("c", [f"text {i}" for i in ids], "test")
@@ -67,6 +67,7 @@ def make():
     point_sets.save(dual, Words(ids[:20]), store.image_text_path("p") / "seed-0")
     store.write_metrics("align", "t", {"verdict": 1.0, "seeds": 1})
     store.write_csv(store.seeds_path("t"), pl.DataFrame({"seed": range(9), "top1": [0.125] * 9}))
+    return Path.cwd()
 
 
 def translators():
@@ -107,15 +108,6 @@ def flip(path, at):
     path.write_bytes(content)
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    root = tmp_path_factory.mktemp("made")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(root)
-        make()
-    return root
-
-
 @pytest.fixture(autouse=True)
 def artefacts(made, own_folder):
     shutil.copytree(made, ".", dirs_exist_ok=True)
@@ -123,8 +115,7 @@ def artefacts(made, own_folder):
 
 def locked():
     outs = [{"path": out, "md5": md5_of(Path(out))} for out in {out for out, *_ in READERS}]
-    stages = {"align@t": {"cmd": "x", "outs": outs}}
-    write_yaml("dvc.lock", {"schema": "2.0", "stages": stages})
+    write_yaml("dvc.lock", {"schema": "2.0", "stages": {"align@t": {"cmd": "x", "outs": outs}}})
 
 
 def line_of(read):
@@ -159,7 +150,7 @@ def test_a_damaged_file_is_refused_in_one_line(out, inside, read, lock):
 
 
 def test_a_stage_on_a_damaged_file_is_one_line_and_exit_code_2(monkeypatch, capsys):
-    monkeypatch.setattr(track, "run", lambda *_: nullcontext(Run()))
+    monkeypatch.setattr(track, "run", lambda *_: nullcontext(track.Run()))
     monkeypatch.setattr(sys, "argv", ["evaluate", "t"])
     write_yaml("params.yaml", STUDY)
     locked()

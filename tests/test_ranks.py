@@ -15,7 +15,6 @@ from pipelines import distributed
 from pipelines.runtime import store
 from pipelines.study import Finetune, activate, params
 from tests import small
-from tests.small import put, seeded
 from tests.test_track import runs
 
 # Dropout masks belong to a rank, so there are none; word deletion gives the views a difference.
@@ -24,36 +23,31 @@ FINETUNE |= {"augment": "delete", "augment_share": 0.3}
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory):
+def built(module_patch):
     """Work in a folder with corpora and an encoder, and return a study."""
-    root = tmp_path_factory.mktemp("ranks")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(root)
-        patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{root}/mlflow.db")
-        many = [f"{a} {b}" for a in small.TEXTS for b in range(120)]  # more than one part of an embedding
-        words = ["?", *sorted({w for t in many for w in t.split()})]
-        small.static_encoder("static", words, small.normal(len(words), 8))
-        small.write_corpus("many", many)
-        small.write_corpus("nq", small.TEXTS)
-        small.write_pairs()
-        store.write_corpus("scenes", small.scenes())
-        Path("pipelines/aligners/vec2vec").mkdir(parents=True)  # files that the study names
-        Path("x").touch()
-        Path("scratch.py").touch()
-        image_text = small.IMAGE_TEXT | {"steps": 4, "warmup": 2, "seeds": [0, 1], "lr": 1e-4}
-        study = {
-            "study": "t",
-            "corpora": {
-                name: {"source": "synthetic", "path": "x"} for name in ("nq", "sts", "scenes", "many")
-            },
-            "encoders": {"static": {"source": "path", "path": "x"}},
-            "embed": {"row": {"corpus": "many", "encoder": "static"}},
-            "finetune": {"row": FINETUNE},
-            "train_image_text": {"row": image_text},
-        }
-        sender = small.InAThread()  # for all stages: else each would start its own
-        yield study
-        sender.communicate()
+    module_patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{Path.cwd()}/mlflow.db")
+    many = [f"{a} {b}" for a in small.TEXTS for b in range(120)]  # more than one part of an embedding
+    words = ["?", *sorted({w for t in many for w in t.split()})]
+    small.static_encoder("static", words, small.normal(len(words), 8))
+    small.write_corpus("many", many)
+    small.write_corpus("nq", small.TEXTS)
+    small.write_pairs()
+    store.write_corpus("scenes", small.scenes())
+    Path("pipelines/aligners/vec2vec").mkdir(parents=True)  # files that the study names
+    Path("x").touch()
+    Path("scratch.py").touch()
+    image_text = small.IMAGE_TEXT | {"steps": 4, "warmup": 2, "seeds": [0, 1], "lr": 1e-4}
+    study = {
+        "study": "t",
+        "corpora": {name: {"source": "synthetic", "path": "x"} for name in ("nq", "sts", "scenes", "many")},
+        "encoders": {"static": {"source": "path", "path": "x"}},
+        "embed": {"row": {"corpus": "many", "encoder": "static"}},
+        "finetune": {"row": FINETUNE},
+        "train_image_text": {"row": image_text},
+    }
+    sender = small.InAThread()  # for all stages: else each would start its own
+    yield study
+    sender.communicate()
 
 
 @pytest.fixture
@@ -99,9 +93,6 @@ def trained(verb):
     return {k: v for k, v in out.items() if not k.endswith(("key.bias", "in_proj_bias"))}
 
 
-SLOW = pytest.param(True, marks=pytest.mark.slow)
-
-
 @pytest.mark.slow
 def test_two_processes_embed_the_same_bytes_as_one(project):
     alone("embed")
@@ -126,12 +117,12 @@ stage.main(finetune.finetune)
 """
 
 
-@pytest.mark.parametrize("one_dies", [False, SLOW])
+@pytest.mark.parametrize("one_dies", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_simcse_of_two_processes_is_simcse_of_one(project, one_dies):
     alone("finetune")
     one = trained("finetune")
     if one_dies:
-        put("dying.py", DYING)
+        small.put("dying.py", DYING)
         said = run("finetune", "dying.py", code=2)
         assert said.splitlines()[-1].startswith("finetune row: process 1 of 2 was killed (signal 9)")
         assert "Traceback" not in said
@@ -167,7 +158,7 @@ def outputs(folder):
 @pytest.mark.parametrize("verb", ["align", "align_jointly"])
 @pytest.mark.parametrize("seeds", [[0, 1, 2], [0]])
 def test_fits_of_two_processes_are_those_of_one(project, verb, seeds):
-    generator = seeded()
+    generator = small.seeded()
     study = yaml.safe_load(Path("study.yaml").read_text())
     for name, dim in (("a", 6), ("b", 8)):
         study["embed"][name] = {"corpus": "many", "encoder": "static"}

@@ -18,12 +18,10 @@ STUDIES = sorted((ROOT / "studies").glob("*.yaml"))
 
 
 @pytest.fixture(scope="module")
-def repository(tmp_path_factory):
-    """Make a copy of this project's code and studies, without git and data."""
-    names = "pipelines studies .dvcignore dvc.yaml constraints.txt"
-    root = copied(tmp_path_factory.mktemp("repository"), names)
-    put(root / ".dvc/config", WITHOUT_GIT)
-    return root
+def repository(module_patch):
+    """Change into a copy of this project's code and studies, without git and data."""
+    copied(Path.cwd(), "pipelines studies .dvcignore dvc.yaml constraints.txt")
+    put(".dvc/config", WITHOUT_GIT)
 
 
 def stand_ins(study):
@@ -48,8 +46,7 @@ def read_by_dvc(path, study):
     "path",
     [pytest.param(p, id=p.stem, marks=[pytest.mark.slow] * p.stem.startswith("paper")) for p in STUDIES],
 )
-def test_dvc_reads_every_study(path, repository, monkeypatch):
-    monkeypatch.chdir(repository)
+def test_dvc_reads_every_study(path, repository):
     study = params.load(path)
     tables = params.Study.tables().items()
     stages = {f"{verb}@{row}" for verb, table in tables for row in getattr(study, table)}
@@ -72,12 +69,10 @@ def test_documented_rows_go_with_the_study_of_own_texts():
     study = yaml.safe_load((ROOT / "studies/own.yaml").read_text())
     for table, rows in yaml.safe_load(block).items():
         study[table] = study.get(table, {}) | rows
-    both = params.Study.model_validate(study)
-    assert both.translators()["leaked"].supervision == "unpaired"
+    assert params.Study.model_validate(study).translators()["leaked"].supervision == "unpaired"
 
 
-def test_the_first_table_of_the_sample_study_comes_soon(repository, monkeypatch):
-    monkeypatch.chdir(repository)
+def test_the_first_table_of_the_sample_study_comes_soon(repository):
     study = params.load("studies/sample.yaml")
     stages = read_by_dvc("studies/sample.yaml", study)
     verbs, rows = zip(*[stage.split("@") for stage in stages if "@" in stage], strict=True)
@@ -98,7 +93,6 @@ HOSTILE = [
 
 
 def test_no_name_of_a_row_reaches_a_shell(repository, monkeypatch):
-    monkeypatch.chdir(repository)
     row = {"kind": "tweets", "source": "synthetic", "path": "constraints.txt"}
     study = {table: {} for table in params.Study.model_fields} | {"corpora": dict.fromkeys(HOSTILE, row)}
     write_yaml("params.yaml", study)
