@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from pipelines.aligners import wasserstein_procrustes
 from pipelines.aligners.core import verdict
 from pipelines.aligners.core.translator import Linear, load_seeds, read_verdicts
-from pipelines.aligners.core.verdict import REPLICATE
 from pipelines.fitting.fits import RESTART
 from pipelines.fitting.splitting import halves, in_common, paired_vectors
 from pipelines.runtime import store
@@ -113,7 +112,7 @@ def test_each_side_may_have_a_limit():
     assert [len(side) for side in paired_vectors(A, B, row(limit=[7, 20]), 0)] == [7, 7]
 
 
-@pytest.mark.parametrize("seed", [0, REPLICATE])
+@pytest.mark.parametrize("seed", [0, verdict.REPLICATE])
 def test_two_splits_are_the_dump_and_the_attackers(seed):
     apart = row(splits=["test", "train"])
     data, half = (halves(A, B, apart, seed, replicate) for replicate in (False, True))
@@ -188,7 +187,7 @@ def test_a_killed_row_keeps_seeds_of_this_code_and_these_vectors(stage, monkeypa
     assert found["verdict"] == pytest.approx(sum(v["score"] for v in found["by seed"].values()) / 2, abs=1e-5)
 
 
-@pytest.mark.parametrize("seeds", [[0, REPLICATE], [20261121]])
+@pytest.mark.parametrize("seeds", [[0, verdict.REPLICATE], [20261121]])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_seeds_on_one_dump_are_judged_by_a_replicate_on_half(stage, seeds, sign):
     """Seeds on one dump always agree with each other."""
@@ -244,7 +243,7 @@ def test_a_lone_seed_restarts_with_its_replicate(stage, restarts):
     """A wrong replicate makes a right fit look wrong: both are fitted again."""
 
     def fit(source, target, seed):
-        return signed(-1 if seed == REPLICATE else 1, source, target)
+        return signed(-1 if seed == verdict.REPLICATE else 1, source, target)
 
     found = stage(fit, seeds=[0], restarts=restarts)
     assert (found["by seed"]["0"]["agreement"] > 0.9) == bool(restarts)

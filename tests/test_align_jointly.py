@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from pipelines.aligners import vec2vec, wasserstein_procrustes
 from pipelines.aligners.core import verdict
 from pipelines.aligners.core.translator import Linear, load_seeds, read_verdicts
-from pipelines.aligners.vec2vec import Settings
 from pipelines.aligners.vec2vec.networks import Vec2Vec
 from pipelines.aligners.vec2vec.training import Training
 from pipelines.fitting.fits import RESTART
@@ -24,7 +23,6 @@ from pipelines.study import AlignJointly, params
 from tests import test_aligners
 from tests.small import refusal, rotation, run_stage, seeded, tables_of, write_yaml
 from tests.test_align import TEST, N, embeddings, texts, write
-from tests.test_aligners import nearness
 from tests.test_vec2vec import SMALL
 
 DIMS = {"a": 7, "b": 5, "c": 6}
@@ -170,9 +168,9 @@ def test_a_second_encoder_improves_the_first_coupling():
 
     alone, both = fit(b=blurred), fit(b=blurred, c=clear)
     assert set(both) == {("x", "b"), ("b", "x"), ("x", "c"), ("c", "x")}
-    assert nearness(both["x", "c"], x[:450], clear[:450]) > 0.98
+    assert test_aligners.nearness(both["x", "c"], x[:450], clear[:450]) > 0.98
     for pair, source, target in ((("x", "b"), x, blurred), (("b", "x"), blurred, x)):
-        near, far = (nearness(fits[pair], source[:450], target[:450]) for fits in (both, alone))
+        near, far = (test_aligners.nearness(fits[pair], source[:450], target[:450]) for fits in (both, alone))
         assert near > 0.8 > 0.6 > far
 
 
@@ -182,8 +180,7 @@ def test_a_paired_space_that_tells_nothing_new_changes_nothing(seen, monkeypatch
     x, y, _ = views(600)
     clouds = {"x": x[:600], "y": y[600:]}
     alone = wasserstein_procrustes.fit_jointly(clouds, QUICK, 1, paired=["y"])["x", "y"]
-    turn = rotation(10, 10, seeded(7))
-    more = clouds | {"z": clouds["y"] @ turn}
+    more = clouds | {"z": clouds["y"] @ rotation(10, 10, seeded(7))}
     both = wasserstein_procrustes.fit_jointly(more, QUICK, 1, paired=["y", "z"])["x", "y"]
     # a turned copy changes only the rounding
     assert torch.cosine_similarity(both(x), alone(x)).min() > 0.999
@@ -203,7 +200,7 @@ def stage(own_folder):
     return run
 
 
-FEW = {k: v for k, v in vars(SMALL).items() if v != getattr(Settings(), k)}
+FEW = {k: v for k, v in vars(SMALL).items() if v != getattr(vec2vec.Settings(), k)}
 
 
 def test_a_row_writes_every_pair_and_another_extends_it(stage):

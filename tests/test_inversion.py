@@ -21,7 +21,6 @@ from pipelines.encoders import query
 from pipelines.fitting.fits import write_verdicts
 from pipelines.inverters import Draft, Queries, Space, attacker, decoder, hub, judge, search, writer
 from pipelines.inverters import consensus as voting
-from pipelines.inverters.consensus import Voters, agreement, consensus, stating
 from pipelines.inverters.corrector import train_corrector
 from pipelines.inverters.splice import splice
 from pipelines.inverters.vocabulary import END, learn
@@ -236,7 +235,7 @@ def test_splicing_joins_sentences_and_names_of_several_texts():
 @given(st.lists(WORDS.map(" ".join), min_size=1, max_size=5))
 def test_agreement_is_token_f1_of_each_pair(some):
     f1s = [token_f1(a.split(), b.split()) if a and b else 0.0 for a, b in product(some, some)]
-    torch.testing.assert_close(agreement(some).flatten(), torch.tensor(f1s))
+    torch.testing.assert_close(voting.agreement(some).flatten(), torch.tensor(f1s))
 
 
 def test_consensus_is_the_text_most_like_its_neighbours(monkeypatch):
@@ -246,20 +245,20 @@ def test_consensus_is_the_text_most_like_its_neighbours(monkeypatch):
     monkeypatch.setattr(voting, "NEAR", 4)
     for concentration, agreed in ((1.0, "the rent is due"), (1e4, "an odd one out")):
         monkeypatch.setattr(voting, "CONCENTRATION", concentration)
-        assert consensus(vector, known, texts) == [agreed]
+        assert voting.consensus(vector, known, texts) == [agreed]
 
 
 def test_voters_state_what_is_new_and_peculiar_to_them(monkeypatch):
     texts = ["Ann Smith asked Cy Reed.", "Ann Smith asked Bo Jones.", "Bo Jones owes Ann Smith."]
     texts += ["Thanks, Ann Smith"] * 5
     known = normalize(torch.tensor([[1.0, 0.1 * i] for i in range(3)] + [[0.0, 1.0]] * 5))
-    voters, vectors = Voters(known, texts), torch.tensor([[1.0, 0.0]])
+    voters, vectors = voting.Voters(known, texts), torch.tensor([[1.0, 0.0]])
 
     assert voters.peculiar(vectors) == [[]]  # all vote: nothing is peculiar
     monkeypatch.setattr(voting, "VOTERS", 3)
     peculiar = voters.peculiar(vectors)
-    assert stating(["a guess"], peculiar, 2) == ["a guess\nBo Jones; Cy Reed"]
-    assert stating(["to bo jones"], peculiar, 1) == ["to bo jones\nCy Reed"]
+    assert voting.stating(["a guess"], peculiar, 2) == ["a guess\nBo Jones; Cy Reed"]
+    assert voting.stating(["to bo jones"], peculiar, 1) == ["to bo jones\nCy Reed"]
 
 
 # ---------------------------------------------------------------- judge

@@ -13,7 +13,6 @@ from pipelines.contrastive.losses import read, symmetric_info_nce
 from pipelines.contrastive.pairs import generator as keyed
 from pipelines.contrastive.pairs import pairs
 from pipelines.contrastive.point_sets import DualEncoder, activate, load, save
-from pipelines.contrastive.towers import Words
 from pipelines.measures import image_text
 from pipelines.runtime.files import load_state
 from pipelines.study import EvaluateImageText, Head, TextTower, TrainImageText
@@ -32,11 +31,11 @@ def frame():
 
 def prepared(frame, row):
     train = frame.filter(pl.col("split") == "train")
-    words = Words.of(train["captions"].explode(), row.text)
+    words = towers.Words.of(train["captions"].explode(), row.text)
     return pairs(train, row.image.size, words), words
 
 
-def train(*arguments, log=lambda metrics, step: None):
+def train(*arguments, log=lambda *_: None):
     return train_image_text.train(*arguments, log)
 
 
@@ -69,7 +68,7 @@ def test_a_weight_is_bounded_and_starts_at_two(weight):
 
 def test_words_are_spelt_and_cut(monkeypatch):
     monkeypatch.setattr(towers, "CONTEXT", 4)
-    words = Words.of(["a red cat", "a cat", "tac der"], TextTower(vocabulary=64))
+    words = towers.Words.of(["a red cat", "a cat", "tac der"], TextTower(vocabulary=64))
     ids, cut = words(["A cat", "a cat a cat", "dare"])
     assert cut == 2
     assert ids[0].tolist()[3] == 0
@@ -124,7 +123,7 @@ def test_a_repeated_batch_is_learnt(frame, tmp_path):
     assert curve[-1]["loss"] < 0.5 * np.log(8) < curve[0]["loss"]
 
 
-def test_an_infinite_loss_and_a_single_image_are_named(frame, tmp_path):
+def test_an_infinite_loss_and_a_single_image_are_named(frame):
     data, _ = prepared(frame, row())
     model = DualEncoder(row(), 80)
     model.image_head.point.weight.data.fill_(torch.nan)
@@ -151,8 +150,7 @@ def test_agreement_with_a_known_pmi_is_that_of_scipy():
     found = image_text.agreement(a, b, 4)
     assert found["pmi_correlation"] == pytest.approx(stats.pearsonr(a.ravel(), b.ravel())[0])
     assert found["pmi_rank_correlation"] == pytest.approx(stats.spearmanr(a.ravel(), b.ravel())[0])
-    line = image_text.agreement(a, 3 * a + 1, 4)
-    assert line["pmi_unexplained"] == pytest.approx(0, abs=1e-9)
+    assert image_text.agreement(a, 3 * a + 1, 4)["pmi_unexplained"] == pytest.approx(0, abs=1e-9)
 
 
 def test_no_inner_product_beats_the_rank_limit():
@@ -171,8 +169,7 @@ def test_measures_of_an_untrained_model(frame):
     seen, test = (frame.filter(pl.col("split") == split) for split in ("train", "test"))
     measures = EvaluateImageText(encoders="e", corpus="scenes", templates=("a {}", "a small {}"), features=8)
     numbers, (scores, pmi) = evaluate_image_text.measure(model, words, measures, seen, test)
-    names = {"zero_shot", "linear", "image_to_text_r5", "rank_limit"}
-    assert names <= set(numbers)
+    assert {"zero_shot", "linear", "image_to_text_r5", "rank_limit"} <= set(numbers)
     assert numbers["pmi_correlation"] == pytest.approx(np.corrcoef(scores.flatten(), pmi.flatten())[0, 1])
     one_class = test.with_columns(labels=pl.lit(["cat"]))
     with refusal("1 class among"):

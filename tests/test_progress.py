@@ -4,22 +4,21 @@ import re
 
 import pytest
 
-from pipelines.runtime import progress as module
-from pipelines.runtime.progress import progress
+from pipelines.runtime import progress
 from tests.small import normal, quick_fit
 
 
 def test_a_short_loop_says_nothing_and_a_long_one_lines(capsys, monkeypatch):
     def counted():
-        return list(progress(range(3), what="count", unit="steps"))
+        return list(progress.progress(range(3), what="count", unit="steps"))
 
     assert counted() == [0, 1, 2]
     assert capsys.readouterr() == ("", "")
-    monkeypatch.setattr(module, "SECONDS", 0.0)
+    monkeypatch.setattr(progress, "SECONDS", 0.0)
     assert counted() == [0, 1, 2]
-    with progress(what="write", unit="texts", total=8) as bar:
+    with progress.progress(what="write", unit="texts", total=8) as bar:
         bar.update(5)
-    assert list(progress(iter("ab"), what="read")) == ["a", "b"]
+    assert list(progress.progress(iter("ab"), what="read")) == ["a", "b"]
     out, err = capsys.readouterr()
     assert (out, "\r" in err) == ("", False)
     said = [line.partition(",")[0] for line in err.splitlines()]
@@ -36,7 +35,7 @@ LONGER = {  # so that every phase has its line
 
 @pytest.mark.parametrize("aligner", LONGER)
 def test_an_aligner_reports_its_progress(aligner, capsys, monkeypatch):
-    monkeypatch.setattr(module, "SECONDS", 0.0)
+    monkeypatch.setattr(progress, "SECONDS", 0.0)
     quick_fit(aligner, *normal(2, 120, 6), **LONGER[aligner])
     lines = capsys.readouterr().err.splitlines()
     phases = {line.partition(":")[2].partition(":")[0] for line in lines}

@@ -12,7 +12,6 @@ from pipelines.aligners.core.translator import Identity, Linear
 from pipelines.corpora.core import collect
 from pipelines.encoders.query import as_function
 from pipelines.measures import retrieval, summary
-from pipelines.measures.retrieval import judged_scores
 from pipelines.runtime import store
 from pipelines.study import PathCorpus
 from tests.small import put, refusal, run_stage, static_encoder, study_of, write_translator
@@ -28,7 +27,7 @@ def test_the_numbers_are_trec_evals():
         dict(zip(map(str, random.integers(0, 420, 40)), grades.tolist(), strict=True))
         for grades in random.integers(0, 4, size=(30, 40))
     ]
-    scores = judged_scores(torch.from_numpy(queries), torch.from_numpy(documents), ids, judgements)
+    scores = retrieval.judged_scores(torch.from_numpy(queries), torch.from_numpy(documents), ids, judgements)
     found = summary(scores)
     assert found["ndcg10"] == pytest.approx(0.028388, abs=1e-6)
     assert found["recall100"] == pytest.approx(0.225494, abs=1e-6)
@@ -39,7 +38,7 @@ def test_missing_or_irrelevant_documents_score_zero(monkeypatch):
     judgements = [{"a": 1.0, "gone": 1.0}, {"b": 0.0}, {"c": 2.0, "a": -1.0}]
     for block in (2**25, 3):
         monkeypatch.setattr(retrieval, "BLOCK", block)
-        found = judged_scores(one, one, ["a", "b", "c"], judgements)
+        found = retrieval.judged_scores(one, one, ["a", "b", "c"], judgements)
         assert found["ndcg10"].tolist() == pytest.approx([1 / (1 + 1 / np.log2(3)), 0, 1])
         assert found["recall100"].tolist() == [0.5, 0, 1]
 
