@@ -327,8 +327,7 @@ def test_groups_keep_a_map_where_topics_of_two_sides_differ(monkeypatch):
         for seed in range(3):
             *sides, W = sides_of_other_topics(seed)
             x, y = map(centred_unit, sides)
-            settings = Settings(groups=groups, refinements=20, passes=2)
-            fitting = Fitting(settings, seeded())
+            fitting = Fitting(Settings(groups=groups, refinements=20, passes=2), seeded())
             axes = tuple(map(principal_axes, (x, y)))
             cross = fitting.refine(x, y, W, torch.zeros(12, 12), axes)
             shares.append(float((spectral(cross) * W).sum()) / 12)

@@ -72,8 +72,7 @@ def test_the_schedule_is_off_and_the_sensor_on():
     (schedule,), (sensor,) = definitions.defs.schedules, definitions.defs.sensors
     assert schedule.default_status is dg.DefaultScheduleStatus.STOPPED
     assert sensor.default_status is dg.DefaultSensorStatus.RUNNING
-    context = dg.build_schedule_context()
-    assert len(schedule.evaluate_tick(context).run_requests) == 1
+    assert len(schedule.evaluate_tick(dg.build_schedule_context()).run_requests) == 1
 
 
 @pytest.mark.slow

@@ -40,8 +40,7 @@ def test_chance_is_the_average_over_every_possible_order(count, data):
     true = torch.tensor([data.draw(st.lists(st.booleans(), min_size=count, max_size=count).filter(any))])
     ks = (1, 2, 3, 9)
     every = [scores(torch.tensor([p]), true, ks) for p in itertools.permutations(range(count))]
-    said = chance(true, ks)
-    for name, value in said.items():
+    for name, value in chance(true, ks).items():
         mean = sum(e[name].item() for e in every) / math.factorial(count)
         assert value.item() == pytest.approx(mean, abs=1e-12), name
 

@@ -44,11 +44,11 @@ class Accelerator:
     @contextmanager
     def works(self, waits=None):
         """Assert that the block computes on the device, and that the host waits at most `waits` times."""
-        before = (self.record.operations, self.record.waits) if self.record else (0, 0)
+        before = copy.deepcopy(self.record)
         yield
         if self.record:
-            assert self.record.operations > before[0]
-            assert waits is None or self.record.waits - before[1] <= waits, self.record
+            assert self.record.operations > before.operations
+            assert waits is None or self.record.waits - before.waits <= waits, self.record
 
     def same(self, here, there):
         """Assert that the device has the CPU's numbers, to rounding. A GPU sums in another order."""

@@ -272,7 +272,7 @@ def test_the_same_results_give_the_same_bytes(study):
     assert written(study) == written(study)
 
 
-def test_a_locale_without_unicode_does_not_stop_the_report(study, tmp_path):
+def test_a_locale_without_unicode_does_not_stop_the_report(study):
     translated()
     put("params.yaml", json.dumps(ROWS | {"about": "Wörter ±"}, ensure_ascii=False))
     code = """

@@ -124,13 +124,14 @@ def kind(where, row, study):
     if table in ("corpora", "encoders", "embed", "finetune", "geometry"):
         return where
     said = row.model_dump()
-    fit = study.align[said["translator"]] if "translator" in said else row
     names = {"source", "target", "translator", "inverter", "space"}
     names |= {"encoder", "source_encoder", "target_encoder"}
     settings = {k: v for k, v in said.items() if k not in names or (table == "inverters" and k == "inverter")}
     if table == "similarity":
         settings |= {"trained": study.encoders[said["encoder"]].path, "corpus": None}
-    fitted = fit.model_dump(exclude={"source", "target"}) if "translator" in said else {}
+    fitted = {}
+    if "translator" in said:
+        fitted = study.align[said["translator"]].model_dump(exclude={"source", "target"})
     sides = [study.spaces()[said[k]] for k in ("source", "target") if k in said]
     corpora = {side.corpus for side in sides}
     dimensions = [DIMENSIONS.get(side.encoder, 768) for side in sides]
@@ -199,8 +200,7 @@ def mimic(folder):
     annotations = {str(i): {"entities": {"0": {"pretty_name": f"condition {i % 12}"}}} for i in range(1, 41)}
     put(folder / "annotations.json", json.dumps(annotations))
     columns = {"ROW_ID": range(1, 41), "CATEGORY": ["Nursing"] * 40, "ISERROR": [None] * 40}
-    notes = pl.DataFrame(columns | {"TEXT": words(40, 30, 9)})
-    notes.write_csv(folder / "NOTEEVENTS.csv")
+    pl.DataFrame(columns | {"TEXT": words(40, 30, 9)}).write_csv(folder / "NOTEEVENTS.csv")
 
 
 @pytest.fixture

@@ -16,9 +16,10 @@ from tests.small import study_of
 
 @pytest.fixture
 def picture(tmp_path):
-    with pictures.figure(tmp_path / "page" / "a.png") as (_, ax):
+    path = tmp_path / "page" / "a.png"
+    with pictures.figure(path) as (_, ax):
         ax.plot([0, 1])
-    return tmp_path / "page" / "a.png"
+    return path
 
 
 def test_a_page_is_one_file_beside_its_markdown(picture):
@@ -86,8 +87,7 @@ def test_published_numbers_stand_beside_ours(own_folder):
     }
     fits = {"row": {"source": "passages-one", "target": "passages-two", "aligner": "identity"}}
     study = study_of("passages", "one two", align=fits, evaluate={"row": {}}, published=rows)
-    text = "\n".join(published_table(study))
-    beside, apart = text.split("### For orientation: other data")
+    beside, apart = "\n".join(published_table(study)).split("### For orientation: other data")
     lines = beside.strip().splitlines()[-3:]
     assert [[cell.strip() for cell in line.split("|")][2:6] for line in lines] == [
         ["0.99", "table 2", "0.5", "0.25"],  # its centred twin beside it

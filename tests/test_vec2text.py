@@ -77,8 +77,8 @@ def released(root, train=0):
     t5 = [T5ForConditionalGeneration.from_pretrained(backbone) for _ in range(2)]
     inversion, corrector = Reference(t5[0], one=True), Reference(t5[1], one=False)
     tokenizer = AutoTokenizer.from_pretrained(backbone)
-    labels = [[*i, END] for i in tokenizer(world.TEXTS, add_special_tokens=False)["input_ids"]]
-    labels = nn.utils.rnn.pad_sequence([torch.tensor(i) for i in labels], True, -100)
+    ids = tokenizer(world.TEXTS, add_special_tokens=False)["input_ids"]
+    labels = nn.utils.rnn.pad_sequence([torch.tensor([*i, END]) for i in ids], True, -100)
     optimiser = torch.optim.Adam(corrector.parameters(), 1e-2)
     for _ in range(train):
         hypotheses, ids = torch.randn_like(VECTORS), torch.randint(3, 90, (len(VECTORS), 5))
@@ -166,10 +166,6 @@ def test_folders_that_are_no_such_model_are_one_line(tmp_path):
     torch.save(inversion.state_dict(), pickled / "pytorch_model.bin")
     one_line("no model.safetensors; pickled weights", pickled)
     one_line("not vec2text's weights: .*embedding_transform_1.0.weight", good, good)
-    inversion.extra = nn.Linear(1, 1)
-    extra = written(tmp_path / "extra", inversion, str(tmp_path / "t5"))
-    one_line("not vec2text's weights: .*not known.*extra", extra)
-    del inversion.extra
     no_config = "config.json is not that of a vec2text model"
     one_line(f"{no_config}: .*model_name_or_path", written(tmp_path / "nameless", inversion))
     one_line(no_config, written(tmp_path / "gone", inversion, nowhere))
@@ -178,6 +174,9 @@ def test_folders_that_are_no_such_model_are_one_line(tmp_path):
     one_line("not vec2text's weights", written(tmp_path / "thin", inversion, narrow))
     put(tmp_path / "inversion" / "model.safetensors", b"half")
     one_line("no vec2text model", good)
+    inversion.extra = nn.Linear(1, 1)
+    extra = written(tmp_path / "extra", inversion, str(tmp_path / "t5"))
+    one_line("not vec2text's weights: .*not known.*extra", extra)
 
 
 def test_normalised_or_other_vectors_are_refused(learnt):

@@ -117,8 +117,7 @@ def test_of_a_mixture_the_share_and_its_rows_are_told():
     mixed = pure.clone()
     mixed[~own] = pure[~own] @ turn(64, 64, 2)  # another encoder
     for dump, right in ((pure, own | ~own), (pure[own], own[own]), (mixed, own)):
-        rows = judge_parts(dump, map, target).rows(dump)
-        assert (rows == right).double().mean() > 0.97
+        assert (judge_parts(dump, map, target).rows(dump) == right).double().mean() > 0.97
     said = judge(mixed, map, [map], target)
     assert (said.label, said.share) == ("partial", pytest.approx(2 / 3, abs=0.05))
     assert judge(pure, map, [map], target).label == "aligned"
