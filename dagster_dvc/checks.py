@@ -11,7 +11,7 @@ from dvc.exceptions import DvcException
 from dvc.repo import Repo
 
 from dagster_dvc.facts import metrics
-from dagster_dvc.graph import GraphError, Stage, lock, md5
+from dagster_dvc.graph import GraphError, Stage, md5, whole_lock
 
 Found = tuple[str, dict[str, Any]]  # the fault ("" if there is none), and what is behind it
 Check = Callable[[Path, Stage], Found]  # takes the folder of the project and a stage
@@ -66,7 +66,7 @@ def _said(check: Check) -> str:
 def as_locked(root: Path, stage: Stage, anew: bool = True) -> Found:
     """Every output is there, with the md5 of dvc.lock; `anew` reads every byte."""
     try:
-        entry = lock(root).get(stage.name)
+        entry = whole_lock(root).get(stage.name)
         locked = {out["path"]: out.get("md5") for out in entry.outs} if entry else {}
         with Repo(str(root)) as repo:
             found = {path: md5(repo, root / path, anew) for path in stage.outs if path in locked}

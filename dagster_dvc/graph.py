@@ -224,6 +224,12 @@ def lock(root: Path) -> dict[str, Entry]:
         raise GraphError(f"dvc.lock: {_one_line(error)}") from None
 
 
+def whole_lock(root: Path) -> dict[str, Entry]:
+    """Do as `lock` when no DVC writes dvc.lock. It does so in place: half of it can be valid."""
+    with Repo(str(root), _wait_for_lock=True) as repo, repo.lock:
+        return lock(root)
+
+
 def md5(repo: Repo, path: str | Path, anew: bool = False) -> str | None:
     """Return the md5 that DVC would write for a file or folder now, None if it is missing.
 

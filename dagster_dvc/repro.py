@@ -9,6 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -16,7 +17,7 @@ from typing import TextIO
 import dagster as dg
 
 from dagster_dvc.facts import More, facts
-from dagster_dvc.graph import Stage, lock
+from dagster_dvc.graph import Stage, whole_lock
 from dagster_dvc.provenance import tags
 
 GRACE_SECONDS = 20.0  # that a cancelled stage has to save its state before it is killed
@@ -43,7 +44,7 @@ def asset(root: Path, stages: Mapping[str, Stage], stage: Stage, more: More) -> 
         outcome = dvc(root, ["repro", "--single-item", stage.name], context.run.run_id)
         if outcome.code:
             raise failure(stage.name, stage.cmd, outcome)
-        entries = lock(root)
+        entries = whole_lock(root)
         if not (entry := entries.get(stage.name)):  # it is `frozen` and has never run
             raise dg.Failure(f"{stage.name}: dvc.lock does not have it; is it frozen?", allow_retries=False)
         took = {"status": _status(stage, outcome.output), "took": round(outcome.seconds, 2)}
@@ -136,8 +137,9 @@ def _status(stage: Stage, output: tuple[str, ...]) -> str:
 def _echo(source: TextIO, sink: TextIO, kept: deque[str]) -> None:
     for line in source:
         kept.append(line.rstrip("\n"))
-        sink.write(line)
-        sink.flush()
+        with suppress(OSError, ValueError):  # a sink that is closed or has not all letters; the child goes on
+            sink.write(line)
+            sink.flush()
 
 
 def _end(child: subprocess.Popen[str]) -> None:
