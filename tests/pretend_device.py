@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import (
     _disable_current_modes,
     return_and_correct_aliasing,
 )
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_any_only, tree_leaves, tree_map_only
 
 NAME = "pretend"
 COPIES = ("_to_copy", "copy_", "copy", "_pin_memory")
@@ -84,8 +84,14 @@ class OnDevice(torch.Tensor):
 
     @staticmethod
     def __new__(cls, held):
-        layout = {"strides": held.stride(), "storage_offset": held.storage_offset(), "dtype": held.dtype}
-        return torch.Tensor._make_wrapper_subclass(cls, held.shape, device=DEVICE, **layout)
+        return torch.Tensor._make_wrapper_subclass(
+            cls,
+            held.shape,
+            strides=held.stride(),
+            storage_offset=held.storage_offset(),
+            dtype=held.dtype,
+            device=DEVICE,
+        )
 
     def __init__(self, held):
         self.held = held
@@ -133,7 +139,7 @@ class Mode(TorchDispatchMode):
         self.record.operations += 1
         if _waits(name, args, here, wanted):
             self.record.waits_at[(_line(), name)] += 1
-        plain_args, plain = tree_map(lambda a: a.held if isinstance(a, OnDevice) else a, (args, kwargs))
+        plain_args, plain = tree_map_only(OnDevice, lambda a: a.held, (args, kwargs))
         if wanted == NAME:
             plain["device"] = torch.device("cpu")
         draws = torch.Tag.nondeterministic_seeded in func.tags
@@ -141,7 +147,7 @@ class Mode(TorchDispatchMode):
             out = func(*plain_args, **plain)
         if name == "_to_copy":
             return out if wanted not in (None, NAME) else OnDevice(out)
-        out = tree_map(lambda o: OnDevice(o) if isinstance(o, torch.Tensor) else o, out)
+        out = tree_map_only(torch.Tensor, OnDevice, out)
         return return_and_correct_aliasing(func, args, kwargs, out)
 
 
@@ -173,8 +179,8 @@ def _waits(name, args, here, wanted):
         return here and wanted not in (None, NAME)
     if name == "copy_":
         return isinstance(args[1], OnDevice) and not isinstance(args[0], OnDevice)
-    tensors = [i for i in tree_leaves(args[1:2]) if isinstance(i, torch.Tensor)]
-    return name in SYNCS or (name in INDEXING and any(i.dtype == torch.bool for i in tensors))
+    has_mask = tree_any_only(torch.Tensor, lambda index: index.dtype == torch.bool, args[1:2])
+    return name in SYNCS or (name in INDEXING and has_mask)
 
 
 def _indices(index):

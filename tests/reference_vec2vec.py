@@ -64,8 +64,9 @@ class Reference:
             for a, b in zip(mine.parameters(), other.parameters(), strict=True):
                 a.data.copy_(b.data)
         self.optimiser = torch.optim.Adam(self.translator.parameters(), lr=s.lr, betas=(0.5, 0.999))
-        adam = {"lr": s.disc_lr, "betas": (0.5, 0.999), "eps": 6.25e-10}
-        self.critic_optimiser = torch.optim.Adam(self.critics.parameters(), **adam)
+        self.critic_optimiser = torch.optim.Adam(
+            self.critics.parameters(), lr=s.disc_lr, betas=(0.5, 0.999), eps=6.25e-10
+        )
 
         def growth(step):
             return min((step + s.warmup_from) / s.warmup, 1)

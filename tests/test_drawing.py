@@ -12,16 +12,6 @@ from pipelines.pages import drawing
 from pipelines.runtime import store
 from tests.small import normal, study_of
 
-TABLES = {
-    "finetune": {"r": {"corpus": "nq", "dev": "sts", "network": {}, "steps": 1}},
-    "similarity": {name: {"encoder": "e", "corpus": "sts"} for name in ("r", "again")},
-    "align": {"r": {"source": "nq-e", "target": "nq-f", "aligner": "identity"}},
-    "evaluate": {"r": {}, "plain": {"translator": "r"}},
-    "geometry": {"r": {"corpus": "nq"}},
-    "train_image_text": {"r": {"corpus": "scenes"}},
-    "evaluate_image_text": {"r": {}},
-}
-
 
 @pytest.fixture
 def study(own_folder):
@@ -43,7 +33,17 @@ def study(own_folder):
         store.write_csv(Path("results") / f"{name}.csv", table)
     for name in ("r", "again"):
         store.write_metrics("similarity", name, {"uniformity": -2.0, "alignment": 0.3, "spearman": 80.0})
-    return study_of("nq sts scenes", "e f", **TABLES)
+    return study_of(
+        "nq sts scenes",
+        "e f",
+        finetune={"r": {"corpus": "nq", "dev": "sts", "network": {}, "steps": 1}},
+        similarity={name: {"encoder": "e", "corpus": "sts"} for name in ("r", "again")},
+        align={"r": {"source": "nq-e", "target": "nq-f", "aligner": "identity"}},
+        evaluate={"r": {}, "plain": {"translator": "r"}},
+        geometry={"r": {"corpus": "nq"}},
+        train_image_text={"r": {"corpus": "scenes"}},
+        evaluate_image_text={"r": {}},
+    )
 
 
 def drawn(study):

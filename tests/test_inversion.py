@@ -192,10 +192,19 @@ def tiny_model(folder):
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=learn(KNOWN, 320).tokenizer, eos_token="[END]", pad_token="[PAD]"
     )
-    size = {"vocab_size": len(tokenizer), "d_model": 32, "d_kv": 16, "d_ff": 64}
-    ids = {"eos_token_id": 2, "pad_token_id": 0, "decoder_start_token_id": 0}
+    config = T5Config(
+        vocab_size=len(tokenizer),
+        d_model=32,
+        d_kv=16,
+        d_ff=64,
+        num_layers=1,
+        num_heads=2,
+        eos_token_id=2,
+        pad_token_id=0,
+        decoder_start_token_id=0,
+    )
     torch.manual_seed(0)
-    T5ForConditionalGeneration(T5Config(**size, **ids, num_layers=1, num_heads=2)).save_pretrained(folder)
+    T5ForConditionalGeneration(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return str(folder)
 
@@ -313,12 +322,14 @@ ATTACK = {"translator": "t", "inverter": "i", "texts": 12, "search": {"samples":
 
 def study_of(inverter=None, corrector=False, attacker=None, **row):
     inverter = inverter or asdict(SMALL) | {"epochs": 75}
-    tables = {
-        "align": {"t": {"source": "c-a", "target": "c-b", "aligner": "identity"}},
-        "inverters": {"i": {"space": "c-b", "inverter": inverter, "corrector": corrector} | (attacker or {})},
-        "invert": {"r": ATTACK | row},
-    }
-    return small.study_of("c", "a b", **tables)
+    learns = {"space": "c-b", "inverter": inverter, "corrector": corrector} | (attacker or {})
+    return small.study_of(
+        "c",
+        "a b",
+        align={"t": {"source": "c-a", "target": "c-b", "aligner": "identity"}},
+        inverters={"i": learns},
+        invert={"r": ATTACK | row},
+    )
 
 
 @pytest.fixture

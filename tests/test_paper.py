@@ -190,8 +190,16 @@ def models_in_cache(study, cache, work):
 def language_model(folder):
     """Save a T5 that generates text."""
     tokens = tiny.tokenizer("$A [SEP]", eos_token="[SEP]")
-    sizes = {"vocab_size": 40, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 1, "num_heads": 2}
-    config = T5Config(**sizes, decoder_start_token_id=0, eos_token_id=3)
+    config = T5Config(
+        vocab_size=40,
+        d_model=32,
+        d_kv=8,
+        d_ff=64,
+        num_layers=1,
+        num_heads=2,
+        decoder_start_token_id=0,
+        eos_token_id=3,
+    )
     return tiny.saved(folder, T5ForConditionalGeneration(config), tokens)
 
 

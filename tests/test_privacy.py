@@ -24,16 +24,18 @@ from tests.test_track import empty_store  # noqa: F401
 
 SECRET, LABEL = "quixotrine", "zanthoma"  # words of the texts and of the labels, and of nothing else
 TEXTS = [f"{'law' if i % 2 else 'oil'} {SECRET} costs {i} dollars" for i in range(40)]
-ROWS = {
-    "align": {"t": {"source": "c-a", "target": "c-b", "aligner": "identity"}},
-    "inverters": {"i": {"space": "c-b"}},
-    "invert": {"r": {"translator": "t", "inverter": "i", "texts": 4}},
-    "attributes": {"r": {"translator": "t"}},
-}
 
 
 def study_of(corpora):
-    return small.study_of("", "a b", corpora=corpora, **ROWS)
+    return small.study_of(
+        "",
+        "a b",
+        corpora=corpora,
+        align={"t": {"source": "c-a", "target": "c-b", "aligner": "identity"}},
+        inverters={"i": {"space": "c-b"}},
+        invert={"r": {"translator": "t", "inverter": "i", "texts": 4}},
+        attributes={"r": {"translator": "t"}},
+    )
 
 
 def encode(texts):

@@ -115,12 +115,13 @@ def test_a_folder_without_judgements_or_documents_is_refused(tmp_path):
 
 
 def study(**evaluate):
-    tables = {
-        "corpora": {"set": {"kind": "judged", "source": "path", "path": "set"}},
-        "align": {"row": {"source": "set-old", "target": "set-new", "aligner": "identity"}},
-        "evaluate": {"row": {"split": "train", "queries": "test", "pictures": False} | evaluate},
-    }
-    return study_of("", "old new", **tables)
+    return study_of(
+        "",
+        "old new",
+        corpora={"set": {"kind": "judged", "source": "path", "path": "set"}},
+        align={"row": {"source": "set-old", "target": "set-new", "aligner": "identity"}},
+        evaluate={"row": {"split": "train", "queries": "test", "pictures": False} | evaluate},
+    )
 
 
 def test_queries_have_a_prompt_and_measure_a_translator(own_folder):

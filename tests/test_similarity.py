@@ -185,12 +185,13 @@ def pairs(own_folder):
 
 
 def study(**row):
-    tables = {
-        "similarity": {"row": {"encoder": "small", "corpus": "sts", **row}},
-        "embed": {"sts-small": {}, "sts-other": {}},
-        "geometry": {"row": {"corpus": "sts"}},
-    }
-    return study_of("sts", "small other", **tables)
+    return study_of(
+        "sts",
+        "small other",
+        similarity={"row": {"encoder": "small", "corpus": "sts", **row}},
+        embed={"sts-small": {}, "sts-other": {}},
+        geometry={"row": {"corpus": "sts"}},
+    )
 
 
 def measured(**row):

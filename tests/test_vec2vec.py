@@ -155,7 +155,7 @@ def test_five_released_steps_equal_the_reference(depth, norm):
 
 
 def test_the_papers_objective_is_that_of_its_equations():
-    mine = training(Settings(**{**vars(SMALL), **PAPER}))
+    mine = training(replace(SMALL, **PAPER))
     model, x = mine.model, batch()
     got = {name: loss.item() for name, (loss, _) in mine.geometry_losses(mine.forward(x)).items()}
     want = dict.fromkeys(("reconstruction", "cycle", "vsp"), 0.0)
