@@ -3,11 +3,12 @@
 import json
 import re
 import runpy
-from pathlib import Path
 
 import pytest
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+from tests.small import ROOT
+
+EXAMPLES = ROOT / "examples"
 
 
 @pytest.mark.slow

@@ -6,8 +6,7 @@ from pathlib import Path
 from pipelines.pages import page
 from pipelines.study import params
 from scripts import reference
-
-ROOT = Path(__file__).parents[1]
+from tests.small import ROOT
 
 
 def test_the_reference_is_current_and_complete():

@@ -29,8 +29,7 @@ def stand_ins(study):
     for _, row in study.rows():
         path = Path(getattr(row, "path", "constraints.txt"))
         if not str(path).startswith(tuple(Made.FOLDERS)) and not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.touch() if path.suffix else path.mkdir()
+            put(path, "") if path.suffix else path.mkdir(parents=True)
 
 
 def read_by_dvc(path, study):
