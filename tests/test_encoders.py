@@ -471,11 +471,16 @@ def no_network(monkeypatch):
     monkeypatch.setenv("SENTENCE_TRANSFORMERS_HOME", "cache")
 
 
+def cached(folder, cache, model):
+    """Copy a model to where the hub's cache has it."""
+    repository = cache / f"models--{model.replace('/', '--')}"
+    shutil.copytree(folder, repository / "snapshots" / ("0" * 40))
+    put(repository / "refs" / "main", "0" * 40)
+
+
 @pytest.mark.parametrize("model", ["owner/tiny", "bert-base-uncased"])
 def test_a_hub_model_in_the_cache_needs_no_network(no_network, folders, model):
-    repository = Path("cache", f"models--{model.replace('/', '--')}")
-    shutil.copytree(folders["bert"], repository / "snapshots" / ("0" * 40))
-    put(repository / "refs" / "main", "0" * 40)
+    cached(folders["bert"], Path("cache"), model)
     fetch(row(source="hub", model=model), OUT)
     assert weights(OUT) == weights(folders["bert"])
 
