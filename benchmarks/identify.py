@@ -1,4 +1,4 @@
-"""How often does a fingerprint name the encoder of a dump? Prints the table of docs/identify.md.
+"""How often does a fingerprint name the encoder of a dump? Prints a table like that of docs/identify.md.
 
     python -m benchmarks.identify [--draws 500]
 

@@ -11,7 +11,7 @@ from dvc.exceptions import DvcException
 from dvc.repo import Repo
 
 from dagster_dvc.facts import metrics
-from dagster_dvc.graph import GraphError, Stage, md5, whole_lock
+from dagster_dvc.graph import GraphError, Stage, lock, md5
 
 Found = tuple[str, dict[str, Any]]  # the fault ("" if there is none), and what is behind it
 Check = Callable[[Path, Stage], Found]  # takes the folder of the project and a stage
@@ -66,9 +66,10 @@ def _said(check: Check) -> str:
 def as_locked(root: Path, stage: Stage, anew: bool = True) -> Found:
     """Every output is there, with the md5 of dvc.lock; `anew` reads every byte."""
     try:
-        entry = whole_lock(root).get(stage.name)
-        locked = {out["path"]: out.get("md5") for out in entry.outs} if entry else {}
-        with Repo(str(root)) as repo:
+        with Repo(str(root), _wait_for_lock=True) as repo:
+            with repo.lock:
+                entry = lock(root).get(stage.name)
+            locked = {out["path"]: out.get("md5") for out in entry.outs} if entry else {}
             found = {path: md5(repo, root / path, anew) for path in stage.outs if path in locked}
     except (DvcException, GraphError, OSError) as error:
         return _listed({"dvc": " ".join(str(error).split())})

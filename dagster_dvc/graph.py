@@ -214,6 +214,8 @@ def _paths(of: Iterable[Any]) -> list[str]:
 def lock(root: Path) -> dict[str, Entry]:
     """Return the entries of dvc.lock by stage name, none if there is no file. Raises GraphError if it is
     damaged.
+
+    DVC writes dvc.lock in place, and half of it can be valid: hold `Repo.lock` while others may run DVC.
     """
     try:
         content = yaml.load((root / "dvc.lock").read_bytes(), Loader) or {}
@@ -222,12 +224,6 @@ def lock(root: Path) -> dict[str, Entry]:
         return {}
     except (yaml.YAMLError, AttributeError) as error:
         raise GraphError(f"dvc.lock: {_one_line(error)}") from None
-
-
-def whole_lock(root: Path) -> dict[str, Entry]:
-    """Do as `lock` when no DVC writes dvc.lock. It does so in place: half of it can be valid."""
-    with Repo(str(root), _wait_for_lock=True) as repo, repo.lock:
-        return lock(root)
 
 
 def md5(repo: Repo, path: str | Path, anew: bool = False) -> str | None:

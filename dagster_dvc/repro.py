@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import TextIO
 
 import dagster as dg
+from dvc.repo import Repo
 
 from dagster_dvc.facts import More, facts
-from dagster_dvc.graph import Stage, whole_lock
+from dagster_dvc.graph import Stage, lock
 from dagster_dvc.provenance import tags
 
 GRACE_SECONDS = 20.0  # that a cancelled stage has to save its state before it is killed
@@ -44,7 +45,8 @@ def asset(root: Path, stages: Mapping[str, Stage], stage: Stage, more: More) -> 
         outcome = dvc(root, ["repro", "--single-item", stage.name], context.run.run_id)
         if outcome.code:
             raise failure(stage.name, stage.cmd, outcome)
-        entries = whole_lock(root)
+        with Repo(str(root), _wait_for_lock=True) as repo, repo.lock:
+            entries = lock(root)
         if not (entry := entries.get(stage.name)):  # it is `frozen` and has never run
             raise dg.Failure(f"{stage.name}: dvc.lock does not have it; is it frozen?", allow_retries=False)
         took = {"status": _status(stage, outcome.output), "took": round(outcome.seconds, 2)}

@@ -48,7 +48,7 @@ def lock_sensor(
         if context.instance.get_runs_count(dg.RunsFilter(statuses=RUNNING)):
             return dg.SkipReason("a run is in progress: it reports its own stages")
         try:
-            with Repo(str(root)) as repo, repo.lock:  # DVC writes dvc.lock in place: half of it can be valid
+            with Repo(str(root)) as repo, repo.lock:
                 entries = lock(root)
         except (DvcException, GraphError) as error:
             return dg.SkipReason(str(error))

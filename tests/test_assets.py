@@ -109,6 +109,7 @@ def test_what_ran_outside_has_its_mlflow_run(tmp_path, monkeypatch):
         ("POST", "/graphql", {"origin": "http://evil.example"}, 403),  # a form, or fetch
         ("POST", "/graphql", {"origin": "null"}, 403),  # a sandboxed frame
         ("POST", "/graphql", {"host": "evil.example:3000"}, 403),  # a name that now points to this machine
+        ("POST", "/graphql", {"host": "[::1"}, 403),  # no address
     ],
 )
 def test_another_web_page_cannot_reach_dagster(method, path, headers, status):

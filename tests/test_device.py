@@ -240,6 +240,8 @@ def test_auto_obeys_the_environment_and_ranks_have_own_gpus(monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert resolve() == torch.device("cpu")
+    monkeypatch.setenv(VARIABLE, "")
+    assert resolve() == torch.device("cpu")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     with pretend_device.started():
         monkeypatch.setenv(VARIABLE, pretend_device.NAME)

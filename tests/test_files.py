@@ -3,9 +3,10 @@
 import math
 import pickle
 
+import pytest
 import torch
 
-from pipelines.runtime.files import load_state, save_state
+from pipelines.runtime.files import load_state, reading, save_state
 from tests.small import refusal
 
 
@@ -31,3 +32,8 @@ def test_a_file_that_is_not_a_state_is_one_line(tmp_path):
         path.write_bytes(content)
         with refusal("not a whole state file"):
             load_state(path)
+
+
+def test_memory_that_runs_out_is_no_damaged_file():
+    with pytest.raises(MemoryError), reading("x.arrow"):
+        raise MemoryError

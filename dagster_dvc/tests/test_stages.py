@@ -1,6 +1,7 @@
 """Run a tiny pipeline through Dagster: reports, failures, and stages that `dvc repro` ran outside."""
 
 import contextlib
+import io
 import os
 import shutil
 import signal
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -343,6 +345,13 @@ def test_numbers_that_the_web_page_cannot_show_are_words(root):
     assert (found["metrics/a"], found["metrics/b"], found["metrics/c"]) == ("nan", "inf", 1e-05)
     (root / "results/one-row.json").write_text("{half")
     assert "results/one-row.json" in facts(root, read(root)["make@one-row"], Entry({}))["metrics"]
+
+
+def test_output_that_cannot_be_shown_is_read_to_its_end():
+    """Else the pipe fills, and the stage waits for ever."""
+    kept = deque()
+    repro._echo(io.StringIO("é\nnext\n"), io.TextIOWrapper(io.BytesIO(), "ascii"), kept)
+    assert list(kept) == ["é", "next"]
 
 
 def test_an_experiment_runs_in_a_copy_and_the_tree_stays_as_it_is(after, instance):

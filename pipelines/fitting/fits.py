@@ -208,7 +208,7 @@ def fit_seeds(
     run_fits([partial(stored_fit, work, draw) for draw in mine], work.row.aligner, work.clouds)
     distributed.barrier()  # all fits are on disk now, and `stored_fit` only reads them
     made = [stored_fit(work, draw) for draw in draws]
-    return [*zip(seeds, made, strict=False)], made[len(seeds) :]
+    return list(zip(seeds, made[: len(seeds)], strict=True)), made[len(seeds) :]
 
 
 def replicate_seed(row: Align | AlignJointly) -> int | None:

@@ -81,16 +81,8 @@ def retrieval_table(study: Study) -> list[str]:
             beside = [numbers(measures, found[kind])[0] for kind in ("untranslated", "re-embedded", "before")]
             kept = percent(metrics["retention"]) if "retention" in metrics else ""
             rows.append([name, row.source, row.target, *numbers(measures, metrics), kept, *beside])
-    header = [
-        "row",
-        "from",
-        "to",
-        *(m.title for m in measures),
-        "kept",
-        "untranslated",
-        "re-embedded",
-        "before",
-    ]
+    titles = [m.title for m in measures]
+    header = ["row", "from", "to", *titles, "kept", "untranslated", "re-embedded", "before"]
     return section("Retrieval", RETRIEVAL, ["", *table(header, rows)] if rows else [])
 
 
