@@ -37,8 +37,8 @@ def geometry(name: str, row: Geometry, study: params.Study, run: track.Run) -> N
         few = f"{len(rows)} texts of split {row.split!r} are too few for {measures.NEIGHBOURS} others"
         raise BadInput(f"geometry.{name}: {few}")
     vectors = {spaces[side.name].encoder: side.vectors[rows] for side in sides}
-    frame = store.read_corpus(row.corpus, ["text", "labels"])[rows.numpy()]
-    of_rows = frame["labels"].to_list()
+    frame = store.read_corpus(row.corpus, ["text", "labels", "document"])[rows.numpy()]
+    of_rows = frame["labels"].to_list(), frame["document"].to_list()
     near = {encoder: measures.nearest_others(x) for encoder, x in vectors.items()}
     orders = measures.random_orders(len(rows), PAIRINGS, SEED).to(device)
     metrics: dict[str, object] = {
@@ -49,7 +49,7 @@ def geometry(name: str, row: Geometry, study: params.Study, run: track.Run) -> N
     pairs = []
     for a, b in combinations(vectors, 2):
         found = measures.compare(vectors[a], vectors[b], (near[a], near[b]), orders)
-        found |= labels.compare(vectors[a], vectors[b], of_rows, match)
+        found |= labels.compare(vectors[a], vectors[b], *of_rows, match)
         pairs.append({"first": a, "second": b} | found)
         metrics[f"{a}:{b}"] = found
     table = store.tables_path("geometry", name) / "pairs.csv"

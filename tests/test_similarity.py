@@ -162,12 +162,22 @@ def test_labels_match_by_centroids():
     x = normal(10, 16)[topic] + normal(400, 16, seed=1) / 4
     turned = (x + normal(400, 16, seed=2) / 4) @ rotation(16, 16, seeded()) + 5
     names = [[f"topic {i}", "every"][: 1 + i % 2] for i in topic.tolist()]
-    assert labels.compare(x, turned, names, match)["labels_matched"] == 1
-    assert labels.compare(x, turned, names, match)["labels_p"] == pytest.approx(0.001)
-    unrelated = labels.compare(x, normal(400, 16, seed=3), names, match)
+    rows = [str(i) for i in range(400)]
+    assert labels.compare(x, turned, names, rows, match)["labels_matched"] == 1
+    assert labels.compare(x, turned, names, rows, match)["labels_p"] == pytest.approx(0.001)
+    unrelated = labels.compare(x, normal(400, 16, seed=3), names, rows, match)
     assert unrelated["labels_matched"] < 0.5
     assert unrelated["labels_p"] > 0.05
-    assert labels.compare(x, x, [["a"], ["b"]] * 200, match) == {}
+    assert labels.compare(x, x, [["a"], ["b"]] * 200, rows, match) == {}
+
+
+def test_labels_are_not_matched_by_documents_of_both_sides():
+    document = torch.arange(400) // 10
+    x = normal(40, 16)[document] + normal(400, 16, seed=1) / 4  # labels tell nothing but the document
+    names = [[f"label {i % 10}"] for i in (document // 2).tolist()]
+    found = labels.compare(x, x, names, [f"document {i}" for i in document.tolist()], match)
+    assert found["labels_matched"] < 0.5
+    assert found["labels_p"] > 0.05
 
 
 # ---------------------------------------------------------------- the stages, on a small network

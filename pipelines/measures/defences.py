@@ -23,6 +23,7 @@ from pipelines.measures.vectors import finite, kmeans, nearness, neighbours, ove
 from pipelines.runtime.errors import BadInput
 
 RIDGE = 0.01  # penalty in `known_pair_attacks`, times the mean square of a coordinate
+BARE_QUERIES = ("noise", "int8", "round")  # the owner searches these by queries as they are
 KINDS = ("none", "noise", "int8", "binary", "round", "drop", "rotate", "cells")
 
 
@@ -147,12 +148,18 @@ class Keys:
 
 
 def recall_kept(
-    before: Tensor, after: Tensor, queries: int = 500, k: int = 10, keys: Keys | None = None
+    before: Tensor,
+    after: Tensor,
+    queries: int = 500,
+    k: int = 10,
+    keys: Keys | None = None,
+    bare_queries: bool = False,
 ) -> Tensor:
     """Return the share of each query's k nearest rows by cosine that a defence keeps. (n, d), (n, e) ->
     (queries,)
 
-    The queries are the first rows; a row is not its own neighbour. With `keys`, the owner searches by them.
+    The queries are the first rows, as they are stored, or as they were before if `bare_queries`. A row is
+    not its own neighbour. With `keys`, the owner searches by them.
     Raises BadInput for a row that is not finite.
     """
     q, k = min(queries, len(before)), min(k, len(before) - 1)
@@ -161,7 +168,7 @@ def recall_kept(
     if keys:
         found = keys.search(bare[:q], stored, keys.cells(before), k)
     else:
-        found = neighbours(stored[:q], stored, k, others=True)
+        found = neighbours((bare if bare_queries else stored)[:q], stored, k, others=True)
     return overlap(neighbours(bare[:q], bare, k, others=True), found)
 
 

@@ -18,26 +18,31 @@ def compare(
     x: Tensor,
     y: Tensor,
     labels: Sequence[Sequence[str]],
+    documents: Sequence[str],
     match: Callable[[Tensor, Tensor, torch.Generator], Tensor],
 ) -> dict[str, float]:
     """Return every measure of MEASURES for two spaces of the same texts, or nothing for fewer than four
     labels.
 
-    x (n, d), y (n, e): vectors. labels: those of each row. A centroid is the mean of a label's even rows in
-    x, and of its odd rows in y: no row is on both sides. `match` solves the quadratic assignment of the two
-    matrices of cosines between centroids, (k, k) each. -> (k,). labels_matched is the share of labels that it
-    matches; chance is 1 / k. labels_p is the p-value of the true assignment's objective among random ones. It
-    is small if the spaces share the shape of their labels, even where the search misses it.
+    x (n, d), y (n, e): vectors. labels, documents: those of each row. A centroid is the mean of a label's
+    rows of even documents in x, and of odd ones in y: no document is on both sides. `match` solves the
+    quadratic assignment of the two matrices of cosines between centroids. (k, k), (k, k) -> (k,)
+
+    labels_matched is the share of labels that it matches; chance is 1 / k. labels_p is the p-value of the
+    true assignment's objective among random ones, at least about 1 / k!. It is small if the spaces share the
+    shape of their labels, even where the search misses it.
 
     Source: Schnaus, Araslanov and Cremers, "It's a (Blind) Match!", CVPR 2025.
     """
     names = sorted({name for of_row in labels for name in of_row})
     member = torch.tensor([[name in of_row for name in names] for of_row in labels], dtype=x.dtype)
-    even, odd = member[0::2], member[1::2]
+    number = {document: i for i, document in enumerate(dict.fromkeys(documents))}
+    first = torch.tensor([number[document] % 2 == 0 for document in documents])
+    even, odd = member[first], member[~first]
     kept = (even.sum(0) > 0) & (odd.sum(0) > 0)
     if kept.sum() < LEAST:
         return {}
-    a, b = _cosines(x[0::2], even[:, kept]), _cosines(y[1::2], odd[:, kept])
+    a, b = _cosines(x[first], even[:, kept]), _cosines(y[~first], odd[:, kept])
     generator, true = torch.Generator().manual_seed(0), torch.arange(len(a))
     matched = (match(a, b, generator) == true).float().mean().item()
     tried = torch.cat([true[None], torch.rand(RANDOM, len(a), generator=generator).argsort(1)])

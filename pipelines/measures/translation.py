@@ -5,6 +5,7 @@ centring each side, and ranks use centred cosines. `raw_top1` and `raw_mean_rank
 vec2vec publishes: each real vector ranks all translated vectors by raw cosine.
 """
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -99,15 +100,19 @@ def paired_scores(translated: Tensor, target: Tensor, batch: int = 8192) -> dict
 
 
 def batches(n: int, batch: int) -> list[slice]:
-    """Split n pairs into consecutive batches. A single pair left over joins the last batch."""
-    starts = [s for s in range(0, n, batch) if n - s > 1 or s == 0]
-    return [slice(start, end) for start, end in zip(starts, [*starts[1:], n], strict=True)]
+    """Split n pairs into consecutive batches of at most `batch`, but at least two pairs.
+
+    There are as few as possible, and they are of equal size up to one pair: top-1 is easier in a smaller one.
+    """
+    count = max(1, min(math.ceil(n / batch), n // 2))
+    return [slice(n * i // count, n * (i + 1) // count) for i in range(count)]
 
 
 def ranks(queries: Tensor, keys: Tensor) -> Tensor:
     """Return the rank (1 = best) of key i among all keys by cosine to query i; ties count half.
 
-    Takes unit rows (n, d), (n, d), returns (n,). Raises BadInput for a row that is not finite.
+    So of two equal keys neither has rank 1. Takes unit rows (n, d), (n, d), returns (n,). Raises BadInput for
+    a row that is not finite.
     """
     queries, keys = finite("queries", queries), finite("keys", keys)
     out, block = [], max(1, min(ROWS, ROWS * KEYS // len(keys)))

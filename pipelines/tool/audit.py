@@ -35,7 +35,7 @@ from pipelines.inverters import Queries, Space, decoder, search
 from pipelines.inverters.attacker import learn
 from pipelines.inverters.vec2text import Vec2Text
 from pipelines.measures import attributes, facts
-from pipelines.measures.defences import Defence, Keys, defend, known_pair_attacks, recall_kept
+from pipelines.measures.defences import BARE_QUERIES, Defence, Keys, defend, known_pair_attacks, recall_kept
 from pipelines.measures.fingerprint import Fingerprint
 from pipelines.measures.vectors import neighbours, overlap, shuffled
 from pipelines.pages import audit as audit_page
@@ -446,8 +446,8 @@ def try_defences(vectors: Tensor, best: Attempt, options: Options, steps: Steps,
         # Quick, because there are many defences
         seed = (options.seed + 1) % 2**32
         translator, verdict, _ = identify_or_fit(defended, best.known, prints, True, seed)
-        utility = float(recall_kept(bare, defended, keys=keys).mean())
-        line: dict[str, Any] = {"defence": str(defence), "utility": utility}
+        kept = recall_kept(bare, defended, keys=keys, bare_queries=defence.kind in BARE_QUERIES)
+        line: dict[str, Any] = {"defence": str(defence), "utility": float(kept.mean())}
         with torch.inference_mode():
             strongest = line["leakage"] = leakage(translator(defended), neighbours_of_bare)
             for n in (n for n in PAIRS if n <= len(bare) / 2):
