@@ -19,6 +19,7 @@ from pipelines.study import Align
 from tests.small import refusal, run_stage
 
 N, TEST = 60, 10
+QUARTERS = 7, 37  # three of the test and of the train texts
 
 
 def embeddings(name, corpus="passages", n=N, value=None):
@@ -115,10 +116,10 @@ def test_each_side_may_have_a_limit():
 @pytest.mark.parametrize("seed", [0, verdict.REPLICATE])
 def test_two_splits_are_the_dump_and_the_attackers(seed):
     apart = row(splits=["test", "train"])
-    data, half = (halves(A, B, apart, seed, replicate) for replicate in (False, True))
+    data, most = (halves(A, B, apart, seed, replicate) for replicate in (False, True))
     assert texts(data.source) == set(range(N - TEST + 1, N + 1))
     assert texts(data.target) == set(range(1, N - TEST + 1))
-    assert (len(half.source), len(half.target)) == (TEST // 2, (N - TEST) // 2)
+    assert (len(most.source), len(most.target)) == QUARTERS
     x, y = paired_vectors(A, B, apart, seed)  # an oracle is told which texts are those of the dump
     assert torch.equal(x, y)
     assert texts(x) == texts(data.source)
@@ -189,7 +190,7 @@ def test_a_killed_row_keeps_seeds_of_this_code_and_these_vectors(stage, monkeypa
 
 @pytest.mark.parametrize("seeds", [[0, verdict.REPLICATE], [20261121]])
 @pytest.mark.parametrize("sign", [1, -1])
-def test_seeds_on_one_dump_are_judged_by_a_replicate_on_half(stage, seeds, sign):
+def test_seeds_on_one_dump_are_judged_by_a_replicate_on_three_quarters(stage, seeds, sign):
     """Seeds on one dump always agree with each other."""
     sizes = []
 
@@ -198,7 +199,7 @@ def test_seeds_on_one_dump_are_judged_by_a_replicate_on_half(stage, seeds, sign)
         return signed(1 if len(source) == TEST else sign, source, target)
 
     by_seed = stage(fit, seeds=seeds, splits=["test", "train"])["by seed"]
-    assert sorted(sizes) == [(TEST // 2, (N - TEST) // 2), *[(TEST, N - TEST)] * len(seeds)]
+    assert sorted(sizes) == [QUARTERS, *[(TEST, N - TEST)] * len(seeds)]
     assert list(by_seed) == [str(seed) for seed in seeds]
     assert all(np.sign(v["agreement"]) == sign and abs(v["agreement"]) > 0.9 for v in by_seed.values())
     assert list(load_seeds(store.translators_path("r"))) == seeds  # the replicate is not written

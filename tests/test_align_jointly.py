@@ -142,8 +142,7 @@ def test_paired_spaces_share_their_texts_and_no_other(seed, limit, splits):
         assert len(drawn["b"]) == 7
         assert not drawn["a"] & drawn["b"]
         if splits:
-            share = 2 if replicate else 1
-            assert len(drawn["a"]) == min(limit, TEST // share)
+            assert len(drawn["a"]) == min(limit, TEST * 3 // 4 if replicate else TEST)
             assert min(drawn["a"]) > N - TEST >= max(drawn["b"])
 
 

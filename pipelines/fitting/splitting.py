@@ -33,7 +33,7 @@ def halves(
 ) -> Halves:
     """Draw two disjoint halves of the train texts, or take the two splits that the row names.
 
-    A replicate sees half of each split. No document is on both sides, unless the row says `halves: rows`.
+    A replicate sees three quarters of each split. No document is on both sides, unless the row says `halves: rows`.
     With `pairs: k`, k texts of any documents are added to both sides. If the corpora differ, each side still
     gets half of its own: so sizes are the same for any other corpus. Raises BadInput for fewer than two
     vectors per side, and for more known pairs than there are.
@@ -117,7 +117,7 @@ class Part(NamedTuple):
     number: int
     count: int
     split: str | None
-    replicate: bool  # take a random half of `split`, because all seeds see the same split
+    replicate: bool  # take random three quarters of `split`, because all seeds see the same split
     documents: bool  # no two parts have texts of one document
     known: int = 0
 
@@ -138,7 +138,7 @@ def rows_of_part(space: store.Embeddings, salt: str, seed: int, part: Part) -> T
         rows = rows[part.known :]
         rows = rows[assign_parts(space, rows, part.count, part.documents, generator) == part.number]
     elif part.replicate:
-        rows = rows[assign_parts(space, rows, 2, part.documents, generator) == 0]
+        rows = rows[assign_parts(space, rows, 4, part.documents, generator) < 3]
     if len(rows) < 2:
         whole = part.documents and part.split is None
         why = "; whole documents go to one side: `halves: rows` divides them" if whole else ""
