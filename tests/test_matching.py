@@ -91,6 +91,11 @@ def test_spread_rows_are_as_good_a_start_as_scikit_learns():
     assert plain > 1.3 * ours
 
 
+def test_the_second_spread_row_does_not_depend_on_the_draw_of_the_first():
+    drawn = {tuple(kmeans_plus_plus(torch.eye(4), 2, seeded(n)).argmax(1).tolist()) for n in range(200)}
+    assert drawn == set(itertools.permutations(range(4), 2))
+
+
 def test_partners_are_those_of_sinkhorn_written_out_in_float64():
     moved, y = (normalize(normal(n, 4, seed=n)) for n in (7, 9))
     cosines = moved.double() @ y.double().T

@@ -10,7 +10,10 @@
     average
 3b  k-means of the source; k-means of the target from the mapped centroids; Procrustes; moving average
 
-These are the steps of the author's notebook, seeded.
+These are the steps and settings of the author's notebook, seeded. Two details differ. In 1b each step makes
+the best swap; scipy's 2-opt, which the notebook calls, makes the first swap that is a gain. And empty
+clusters keep their centroids (kmeans.py).
+
 The map is never projected back to an orthogonal one: how far the average drifts is part of the method. The
 paper writes cosine kernels in 1b. The published numbers were made with the notebook's Gram matrices, which
 are used here.
@@ -105,9 +108,9 @@ def centred_gram(centroids: Tensor) -> Tensor:
 
 
 def two_opt(A: Tensor, B: Tensor, restarts: int, generator: torch.Generator) -> Tensor:
-    """Maximise sum_ij A_ij B_{p(i) p(j)} for n instances: the best of `restarts` local maxima under swaps.
+    """Maximise sum_ij A_ij B_{p(i) p(j)} for n instances: return the best of `restarts` local maxima.
 
-    (n, C, C) twice -> (n, C)
+    A local maximum is a permutation that no swap improves. (n, C, C) twice -> (n, C)
     """
     n, C = A.shape[:2]
     start = torch.rand(n * restarts, C, generator=generator).argsort(1).to(A.device)

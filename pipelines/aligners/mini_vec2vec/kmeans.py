@@ -1,4 +1,8 @@
-"""k-means with scikit-learn's defaults, which the notebook calls, in torch and seeded."""
+"""k-means with scikit-learn's defaults, which the notebook calls, in torch and seeded.
+
+Empty clusters differ: scikit-learn moves them to the points farthest from their centroids. Here an empty
+cluster keeps its centroid.
+"""
 
 import math
 
@@ -18,17 +22,15 @@ def kmeans(X: Tensor, clusters: int, generator: torch.Generator) -> Tensor:
 def kmeans_plus_plus(X: Tensor, clusters: int, generator: torch.Generator) -> Tensor:
     """Return rows (clusters, d) of X (n, d) by greedy k-means++ (Arthur and Vassilvitskii 2007).
 
-    Each next row is drawn in proportion to the squared distance to the rows so far. Of 2 + log(clusters)
-    candidates, take the one that leaves the smallest sum of these distances.
+    The first row is drawn uniformly. For each next row, draw 2 + log(clusters) candidates in proportion to
+    the squared distance to the nearest row so far. Keep the candidate that leaves the smallest sum of these
+    distances.
     """
     candidates, square = 2 + int(math.log(clusters)), X.square().sum(1)
-    draws = torch.rand(clusters, candidates, generator=generator, dtype=torch.float64)
-    chosen = [X[int(draws[0, 0] * len(X))]]
+    chosen = [X[int(torch.randint(len(X), (1,), generator=generator))]]
     nearest = torch.full_like(square, torch.inf)
-    for shares in draws:
+    for shares in torch.rand(clusters - 1, candidates, generator=generator, dtype=torch.float64):
         nearest = torch.minimum(nearest, _squared_distances(chosen[-1][None], X, square)[0])
-        if len(chosen) == clusters:
-            break
         reach = nearest.double().cumsum(0)
         picked = torch.searchsorted(reach, shares.to(X.device) * reach[-1]).clamp_max(len(X) - 1)
         left = torch.minimum(nearest, _squared_distances(X[picked], X, square)).sum(1)
