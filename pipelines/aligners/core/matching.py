@@ -60,7 +60,10 @@ def _columns(linear: Tensor | None, p: Tensor) -> Tensor | None:
 def ascend(
     A: Tensor, B: Tensor, p: Tensor, linear: Tensor | None = None, steps: int = 100
 ) -> tuple[Tensor, Tensor]:
-    """Improve p (n, C) by best-improvement 2-opt: return the local optimum and its objective (n,)."""
+    """Improve p (n, C) by 2-opt: make the best swap until none is a gain, at most `steps` times.
+
+    Returns the last p and its objective (n,).
+    """
     p, C = p.clone(), p.shape[1]
     Bp, Lp = permuted(B, p), _columns(linear, p)
     least = 1e-6 * A.flatten(1).norm(dim=1) * B.flatten(1).norm(dim=1)  # below this a gain is rounding
@@ -147,8 +150,9 @@ def partners(moved: Tensor, y: Tensor, inverse_temperature: float, rounds: int =
     to m / n only in the limit of many rounds. A few rounds suffice, because the map is refined again.
 
     On CPUs that support it, K is bf16, and so are the factors that it is multiplied by; u, v and the result
-    are not. This is five times faster. x' P y differs by 2e-4 of its norm, far less than between two batches
-    of points.
+    are not. This is five times faster. The map is fitted to x' P y, which then differs by 1e-4 to 3e-2 of its
+    norm. Two batches of points differ at least 30 times as much. Measured on generated clouds of 1,500 and
+    4,000 points, without clusters and in 40 of them, at inverse temperatures from 5 to 50.
     """
     low = torch.bfloat16 if _has_bf16(moved) else moved.dtype
     cosines = moved.to(low) @ y.to(low).T
