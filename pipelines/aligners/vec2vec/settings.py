@@ -15,8 +15,12 @@ Vsp = Literal["absolute", "squared"]
 class Settings(Checked):
     """The defaults are the released configuration of the official code, which made the published numbers.
 
+    The length of training differs: the code trains for at least 80 epochs, and then until patience runs out.
+    Here training ends after `epochs`, so 80 is the most. The code trains in float16 with a loss scaler. Here
+    `precision: bf16` needs none.
+
     Comments give the paper's value where it differs; `recipe: paper` sets all of them. "Ours" is in neither
-    source. The code trains in float16 with a loss scaler. bf16 is used here instead and needs none.
+    source.
     """
 
     recipe: Literal["released", "paper", "multistart"] = "released"  # see RECIPES
@@ -52,8 +56,8 @@ class Settings(Checked):
     latent_gan_weight: NonNegative = 1.0  # of the discriminators of latent vectors
     transport_weight: NonNegative = 0.0  # entropic optimal transport from translations to the batch; ours
     # training
-    steps: Natural | None = None  # None: `epochs` passes through the smaller side
-    epochs: Natural = 80  # passes through the smaller side
+    steps: Natural | None = None  # largest number of steps; None: that of `epochs`
+    epochs: Natural = 80  # most passes through the smaller side; the official code has at least 80
     batch: Annotated[int, Bounds(ge=2)] = 256  # vectors of each side
     lr: NonNegative = 2e-5  # learning rate of the translator
     disc_lr: NonNegative = 1e-5  # learning rate of the discriminators
@@ -72,8 +76,9 @@ class Settings(Checked):
     start_steps: Count = 60  # steps of each round of starts
     # selection and stopping by the unpaired score; the code looks at pairs
     log_every: Count = 100
-    patience: Count = 20  # scores in a row without improvement before stopping; needs `min_steps`
-    min_steps: Natural | None = None  # do not stop before; None: never before the last step
+    # Stop after so many scores in a row without improvement. Without `min_steps` it has no effect
+    patience: Count = 20
+    min_steps: Natural | None = None  # patience may stop from this step on; None: it never stops
     checkpoint_every: Count = 1000  # steps
 
     def __post_init__(self) -> None:
