@@ -1,4 +1,9 @@
-"""Score inverted texts against their originals. All scores are in [0, 1]; papers multiply them by 100."""
+"""Score inverted texts against their originals. All scores are in [0, 1]; papers multiply them by 100.
+
+Token F1, BLEU, ROUGE-L and exact matches compare `words`, without case, spacing and most punctuation.
+vec2text (Morris et al. 2023) compares texts as they are, which is stricter. `set_f1` keeps case and
+punctuation, too.
+"""
 
 import math
 import re
@@ -10,7 +15,7 @@ from torch import Tensor
 
 from pipelines.measures import Measure
 
-WORD = re.compile(r"[^\W_]+|[$€£%@]")  # case, spacing and other punctuation are not scored
+WORD = re.compile(r"[^\W_]+|[$€£%@]")  # other punctuation is not scored
 TOKEN = re.compile(r"\w+|[^\w\s]")
 MEASURES = [
     Measure("token_f1", "token F1"),
@@ -24,7 +29,10 @@ Words = Sequence[str]
 
 
 def text_scores(guesses: Sequence[str], texts: Sequence[str]) -> dict[str, Tensor]:
-    """Return every text measure of MEASURES per example. n guesses, n originals -> {name: (n,)}"""
+    """Return every text measure of MEASURES per example. n guesses, n originals -> {name: (n,)}
+
+    exact: 1 if all words are the same, in the same order; case and punctuation may differ.
+    """
     pairs = [(words(guess), words(text)) for guess, text in zip(guesses, texts, strict=True)]
     out = {
         "token_f1": [token_f1(*pair) for pair in pairs],
@@ -42,7 +50,10 @@ def words(text: str) -> list[str]:
 
 
 def token_f1(guess: Words, true: Words) -> float:
-    """Return SQuAD's F1: the harmonic mean of precision and recall over multisets of words."""
+    """Return SQuAD's F1: the harmonic mean of precision and recall over multisets of words.
+
+    Articles count as words; SQuAD leaves them out.
+    """
     return _f1(sum((Counter(guess) & Counter(true)).values()), guess, true)
 
 
@@ -62,7 +73,7 @@ def _f1(common: int, guess: Sized, true: Sized) -> float:
 
 
 def bleu(guess: Words, true: Words, order: int = 4) -> float:
-    """Return BLEU-4 with the brevity penalty (Papineni et al. 2002); 0 if no word is right.
+    """Return BLEU-4 of words with the brevity penalty (Papineni et al. 2002); 0 if no word is right.
 
     Orders 2 to 4 are smoothed by adding one (Lin and Och 2004).
     """
