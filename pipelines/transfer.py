@@ -80,10 +80,14 @@ def correct(where: str, vectors: np.ndarray, sentences: pl.DataFrame, seed: int)
 
 
 def average(tasks: list[dict[str, float]]) -> dict[str, float]:
-    """Return the mean over tasks. Errors of tasks are independent, so half-widths add in quadrature."""
+    """Return the mean over tasks and its interval, which stays within 0 and 100.
+
+    Errors of tasks are independent, so distances to the lower ends add in quadrature, and those to the upper.
+    """
     mean = sum(task["accuracy"] for task in tasks) / len(tasks)
-    half = math.hypot(*((task["high"] - task["low"]) / 2 for task in tasks)) / len(tasks)
-    return {"accuracy": mean, "low": mean - half, "high": mean + half}
+    below = math.hypot(*(task["accuracy"] - task["low"] for task in tasks)) / len(tasks)
+    above = math.hypot(*(task["high"] - task["accuracy"] for task in tasks)) / len(tasks)
+    return {"accuracy": mean, "low": mean - below, "high": mean + above}
 
 
 if __name__ == "__main__":

@@ -43,6 +43,12 @@ def test_the_mean_of_tasks_has_a_narrower_interval_than_each():
     assert transfer.average(tasks) == {"accuracy": 75.0, "low": 73.5, "high": 76.5}
 
 
+def test_the_interval_of_the_mean_has_no_value_above_100():
+    perfect = {"accuracy": 100.0, "low": 88.0, "high": 100.0}
+    assert transfer.average([perfect]) == perfect
+    assert transfer.average([perfect] * 4) == {"accuracy": 100.0, "low": 94.0, "high": 100.0}
+
+
 @pytest.fixture
 def corpus(own_folder):
     """Write a table of two tasks, and read it as a study does."""
