@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
+from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 
 from pipelines.contrastive import scratch
@@ -125,3 +126,15 @@ def test_a_missing_pooler_and_too_few_layers_are_refused(transformer):
         pooling.trained_pooler(bare)
     with refusal("three are needed"):
         pooled(transformer, "sbert-wk", first_layer=3)
+
+
+@pytest.mark.parametrize("weights", ["none", "zeros"])
+def test_a_checkpoint_without_weights_of_the_pooler_is_refused(transformer, tmp_path, weights):
+    pooled(transformer, "mean").save(str(tmp_path), create_model_card=False)
+    state = load_file(tmp_path / "model.safetensors")
+    weight = state.pop("pooler.dense.weight")
+    if weights == "zeros":
+        state["pooler.dense.weight"] = 0 * weight
+    save_file(state, tmp_path / "model.safetensors", {"format": "pt"})
+    with refusal("pooling pooler: the checkpoint of this BertModel has no weights of the pooler"):
+        pooled(pooling.open_model(tmp_path)[0], "pooler")

@@ -147,16 +147,16 @@ def pooler(kind: Literal["cls", "mean", "max", "first-last"], width: int) -> Mod
 def trained_pooler(transformer: Any) -> list[Module]:
     """Return BERT's own pooler, a layer with tanh on the first token.
 
-    SimCSE's checkpoints store their MLP head there.
-
-    If the checkpoint has no pooler weights, transformers draws them at random and warns. Raise BadInput if
-    the architecture has no pooler.
+    SimCSE's checkpoints store their MLP head there. Raise BadInput if the architecture has no pooler, or the
+    checkpoint no weights for it: transformers draws them at random.
     """
     own: Any = getattr(transformer.model, "pooler", None)
+    name = type(transformer.model).__name__
     if not isinstance(getattr(own, "dense", None), nn.Linear) or not isinstance(own.activation, nn.Tanh):
-        raise BadInput(
-            f"pooling pooler: {type(transformer.model).__name__} has no pooler of one layer with tanh"
-        )
+        raise BadInput(f"pooling pooler: {name} has no pooler of one layer with tanh")
+    # transformers sets this attribute on what it reads. Zeros are those of e5.py
+    if not getattr(own.dense.weight, "_is_hf_initialized", False) or not own.dense.weight.any():
+        raise BadInput(f"pooling pooler: the checkpoint of this {name} has no weights of the pooler")
     module = head(width(transformer))
     module.linear.load_state_dict(own.dense.state_dict())
     return [pooler("cls", width(transformer)), module]
