@@ -21,7 +21,7 @@ SUPERVISION = "oracle"
 THREAD_SAFE = False
 
 BATCH = 512  # pairs
-RATE = 1e-3  # of AdamW: it rises over the first tenth of the steps and falls to zero at the last
+RATE = 1e-3  # of AdamW: it rises over the first tenth of n steps and falls linearly, to RATE / n at the last
 WEIGHT_DECAY = 0.01
 DROPOUT = 0.2
 TEMPERATURE = 0.05
