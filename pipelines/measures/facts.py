@@ -2,8 +2,8 @@
 
 A fact is a piece of the original text with a kind (names, amounts, ...). The generator plants it, or
 `annotate` finds it by pattern. A guess recovers a fact if it contains the fact's words, side by side and in
-order; case, spacing and punctuation are ignored. Facts that a floor recovers, too, are no leak: a guess from
-the vector of another text, or from none.
+order; case, spacing and punctuation are ignored. A floor is a guess from the vector of another text, or from
+no vector. Facts that a floor recovers, too, are no leak.
 """
 
 import re
@@ -22,8 +22,9 @@ MONTH = (
     r"(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|Sep(?:t(?:ember)?)?"
     r"|Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?)"
 )
-# In this order: text that one kind has taken is not searched for the next. A search takes linear time only if
-# no character is tried twice. So a pattern also takes runs that are no fact: its group `no` marks them.
+# Kinds are searched in this order, and a fact that one kind has found is not searched again. A search takes
+# linear time only if no character is tried twice. So a pattern also matches runs that are no fact: then its
+# group `no` matches.
 PATTERNS = {
     "emails": re.compile(r"[\w.+-]++(?:@[\w-]++(?:\.[\w-]++)+|(?P<no>))"),
     "dates": re.compile(
@@ -127,7 +128,7 @@ def grouped(found: Sequence[Found], unknown: Set[str]) -> dict[str, list[Found]]
 
 
 def unknown_to(texts: Sequence[str], facts: Sequence[Mapping[str, Sequence[str]]]) -> set[str]:
-    """Return the facts that stand in none of the texts. An attacker who copies his texts recovers none."""
+    """Return the facts that stand in none of the texts. An attacker who copies his texts finds none."""
     everything = "|".join(map(_padded, texts))
     distinct = {fact for kinds in facts for phrases in kinds.values() for fact in phrases}
     return {fact for fact in distinct if _padded(fact) not in everything}
@@ -137,13 +138,13 @@ def above_floor(found: Sequence[Found], floor: Sequence[Found], documents: Seque
     """Return the share of facts that an attack recovers, less the share that the floor recovers.
 
     found, floor: the same facts in the same order. documents: the document of each example. The 95 % interval
-    is the wider one of two: Newcombe's takes facts as independent, the cluster-robust one takes documents.
-    Raises ValueError if there is no fact.
+    covers two: Newcombe's, for which facts are independent, and a cluster-robust one, for which only
+    documents are. Raises ValueError if there is no fact.
     """
     ours, theirs = (sum(one.recovered for one in side) for side in (found, floor))
     by_fact = difference(ours, len(found), theirs, len(found))
     gains = torch.tensor([float(a.recovered) - b.recovered for a, b in zip(found, floor, strict=True)])
     of_facts = numbered([documents[one.example] for one in found])
     by_document = Interval.normal(*mean_and_error(gains, of_facts))
-    # A single document has no error. `min` and `max` leave out a NaN in second place.
+    # The error of a single document is NaN. `min` and `max` ignore a NaN in second place.
     return Interval(by_fact.value, min(by_fact.low, by_document.low), max(by_fact.high, by_document.high))

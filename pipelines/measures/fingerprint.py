@@ -1,7 +1,7 @@
 """Tell whether vectors are of a known encoder, by the coordinates that this encoder fills.
 
-An encoder's vectors have a mean and a covariance of their own. Topics move both, but less than a rotation
-does. So vectors of new texts are near to those of other texts, by the Mahalanobis distance.
+Each encoder's vectors have their own mean and covariance. Other topics change both, but less than a rotation
+does. So the Mahalanobis distance from an encoder's mean to its vectors of new texts is small.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 SHRINK = 0.3  # weight of an even covariance: texts of other kinds vary in directions in which these do not
-LEAST = 0.15  # mean match of vectors that are named (docs/identify.md)
-DEVIATIONS = 3  # so many standard deviations of a randomly rotated cloud's mean match must be exceeded
+LEAST = 0.15  # smallest mean match of vectors that are named (docs/identify.md)
+DEVIATIONS = 3  # the mean match must exceed so many standard deviations of that of a randomly rotated cloud
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,9 @@ class Fingerprint:
         return float(self.match(vectors).mean()) > self.least(vectors)
 
     def _scale(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the precision (d, d), the mean distance after a rotation, and this less the own distance."""
+        """Return the precision (d, d) and the mean distance of rotated vectors, and how much farther they are
+        than the encoder's own.
+        """
         d = len(self.mean)
         even = self.covariance.trace() / d * torch.eye(d, dtype=torch.float64)
         precision = torch.linalg.inv((1 - SHRINK) * self.covariance + SHRINK * even)

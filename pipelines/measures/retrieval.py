@@ -21,10 +21,10 @@ MEASURES: list[Measure] = []
 
 @dataclass(frozen=True)
 class Ranked:
-    """Grades of each query's first DEPTH documents, and of all its judged ones; best first, then zeros."""
+    """Grades of the documents of each query."""
 
-    found: Tensor  # (q, DEPTH)
-    ideal: Tensor  # (q, largest number of judged documents)
+    found: Tensor  # (q, DEPTH): of the nearest ones, nearest first
+    ideal: Tensor  # (q, largest number of judged documents): of all judged ones, highest first, then zeros
 
 
 @measure(MEASURES, "nDCG@10", headline=True)

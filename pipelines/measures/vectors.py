@@ -12,7 +12,7 @@ BLOCK = 1024  # queries whose similarities to all keys are held at once
 def finite(name: str, rows: Tensor) -> Tensor:
     """Return `rows` (n, ...) unchanged. Raises BadInput that names the first row with NaN or infinity.
 
-    Comparisons with NaN are false, so its ranks would be perfect.
+    Comparisons with NaN are false, so rows with NaN would have perfect ranks.
     """
     good = rows.isfinite().flatten(1).all(1)
     if not good.all():

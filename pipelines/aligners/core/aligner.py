@@ -45,7 +45,9 @@ class Aligner(Method, Protocol):
         log: Log | None = None,
         folder: Path | None = None,
     ) -> Translator:
-        """source (n, d), target (m, e): no shared text is needed. Same seed, same translator.
+        """Fit a translator of source (n, d) to target (m, e), which need not share a text.
+
+        The same seed gives the same translator.
 
         `pairs` (k, 2): rows of source and target that are known to belong to the same texts.
         `log`: called with metrics and a step. `folder`: for checkpoints, so that a killed fit resumes.
@@ -60,7 +62,7 @@ class OracleAligner(Method, Protocol):
     def fit_oracle(
         self, paired_source: Tensor, paired_target: Tensor, settings: Any, seed: int
     ) -> Translator:
-        """Row i of (n, d) and of (n, e) belong to the same text."""
+        """Fit a translator. Row i of (n, d) and row i of (n, e) belong to the same text."""
         ...
 
 

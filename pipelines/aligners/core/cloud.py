@@ -6,8 +6,8 @@ from torch import Tensor
 from pipelines.measures.vectors import centred_unit, finite
 from pipelines.runtime.errors import BadInput
 
-FEW = 20  # effective dimensions: in fewer a cloud has no hubs and wrong maps agree (docs/experiments.md)
-LEAST_WIDTH, MOST_WIDTH = 1e-10, 1e15  # range of a column's values: squared lengths fit into float32
+FEW = 20  # with fewer effective dimensions a cloud has no hubs, and wrong maps agree (docs/experiments.md)
+LEAST_WIDTH, MOST_WIDTH = 1e-10, 1e15  # of max - min of a column: float32 holds squared lengths
 
 
 def checked(name: str, vectors: Tensor, least: int = 2) -> Tensor:
@@ -38,7 +38,10 @@ def checked(name: str, vectors: Tensor, least: int = 2) -> Tensor:
 
 
 def checked_pairs(pairs: Tensor | None, n: int, m: int) -> Tensor:
-    """Return (k, 2) int64 with 0 <= source < n and 0 <= target < m; None is no pair. Else raise BadInput."""
+    """Return pairs as int64 (k, 2); None means no pairs.
+
+    Raises BadInput for another shape, and unless 0 <= source < n and 0 <= target < m.
+    """
     if pairs is None:
         return torch.empty(0, 2, dtype=torch.int64)
     pairs = torch.as_tensor(pairs)
@@ -68,10 +71,11 @@ def spectral(cross: Tensor, power: float = 0.0) -> Tensor:
     """
     if cross.shape[0] > cross.shape[1]:
         return spectral(cross.T, power).T
-    # Eigenvectors of the smaller Gram matrix take half the time of an SVD. Power 0 weighs all directions
-    # alike and needs float64. Otherwise float32 mixes only directions of low weight. Eigenvectors are
-    # computed in float64: this is faster on a GPU (2 instead of 5 ms for 256 directions on an H200), and all
-    # devices agree. Singular values below `least` times the largest are rounding errors.
+    # Eigenvectors of the smaller Gram matrix take half the time of an SVD. With power 0 all directions weigh
+    # the same, which needs float64. With other powers, float32 mixes only directions of low weight.
+    # Eigenvectors are computed in float64, so that all devices agree. On a GPU this is also faster: 2 instead
+    # of 5 ms for 256 directions on an H200. Singular values below `least` times the largest are rounding
+    # errors.
     wide, least = (cross, 1e-5) if power else (cross.double(), 1e-6)
     U = torch.linalg.eigh((wide @ wide.T).double())[1].to(wide.dtype)
     turned = U.T @ wide  # its rows are S V', without the rounding error of squares

@@ -12,8 +12,8 @@ To first order in y, about y = q, this is
     s (q - c(q)).y + const,    c(q) = sum_j softmax_j(s q.q_j) q_j
 
 where s c(q) is the gradient at q of the log density of the translated cloud under a von Mises-Fisher kernel,
-and c(q) - q is its mean shift. So q - c(q) ranks by plain cosine as the inverted softmax does, and needs no
-candidates.
+and c(q) - q is its mean shift. So the plain cosine to q - c(q) ranks candidates as the inverted softmax does.
+To compute q - c(q), no candidates are needed.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ BLOCK = 4096  # vectors whose similarities to all anchors are in memory at once
 class InvertedSoftmax(Linear):
     """y = unit(q - c(q)) |l| + target_mean, q = unit(l), l = unit(x - source_mean) W scale.
 
-    `anchors` (m, e): the q_j, some of the cloud that the map was fitted to. `strength`: s / sqrt(D), where D
-    is the number of effective dimensions of the anchors: their cosines have root mean square 1 / sqrt(D). A
-    higher strength gives better ranks, up to a point, and a lower one higher cosines. 0 gives the linear map.
+    `anchors` (m, e): the q_j, which are translations of some vectors that the map was fitted to. `strength`:
+    s / sqrt(D). D is the effective number of dimensions of the anchors, whose cosines have root mean square
+    1 / sqrt(D). A higher strength gives better ranks, up to a point. A lower one gives higher cosines, and 0
+    the linear map.
     """
 
     anchors: Tensor

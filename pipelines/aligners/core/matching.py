@@ -87,8 +87,8 @@ def quadratic_assignment(
     """Maximise sum_ij A_ij B_{p(i) p(j)} + sum_i linear_{i p(i)} over permutations p, for n instances.
 
     A, B: (n, C, C) symmetric; linear: (n, C, C) or None. Robust tabu search (Taillard 1991) runs `restarts`
-    times for each instance, from random starts. All runs form one batch. Each step makes the best swap, even
-    if it loses. Returns p (n, C) int64 and the objective (n,).
+    times for each instance, from random starts. All runs form one batch. Each step makes the best allowed
+    swap, even if it lowers the objective. Returns p (n, C) int64 and the objective (n,).
     """
     (n, C), runs = A.shape[:2], A.shape[0] * restarts
     p = torch.rand(runs, C, generator=generator).argsort(1).to(A.device)
@@ -105,7 +105,7 @@ def quadratic_assignment(
     for step in range(steps if C > 1 else 0):
         gains = swap_gains(A, Bp, Lp)
         # Refuse a swap that returns both rows too early, unless it gives the best value so far
-        back = until.gather(2, p[:, None, :].expand(-1, C, -1)) > step  # [run, r, s]: of r to p(s)
+        back = until.gather(2, p[:, None, :].expand(-1, C, -1)) > step  # [run, r, s]: r goes back to p(s)
         refused = back & back.mT & (value[:, None, None] + gains <= best[:, None, None])
         gain, move = gains.masked_fill(refused | same, -torch.inf).flatten(1).max(1)
         # If every swap is refused, swap the first row with itself

@@ -3,14 +3,17 @@
 A dump may mix two encoders, for example an index that was half moved to a new model. A map is then right for
 one part of the rows. The mean agreement of two fits does not show this.
 
-Rows are judged in k-means clusters, which rarely hold vectors of both encoders. A cluster's *strangeness* is
-the mean of u' P u over its translations, centred and scaled to length 1. P is the inverse of the targets'
-second moment, with a ridge. So translations are strange if they point where targets hardly vary.
-Translations of another encoder's rows point anywhere, like those of random directions. A cluster is aligned
-if its strangeness is nearer to that of the best tenth of rows than to that of random directions. If many rows
-are of another encoder, a fit may match these to targets, too: the matches are wrong, but not strange. Two
-fits then match them differently. So a cluster must also agree with a replicate, relative to the best tenth
-of rows.
+Rows are judged in k-means clusters, which rarely hold vectors of both encoders. A cluster is aligned if it
+passes two tests:
+
+strangeness  It is the mean of u' P u over the cluster's translations u, centred and scaled to length 1. P is
+             the inverse of the targets' second moment, with a ridge. So translations are strange if they
+             point where targets hardly vary. Translations of another encoder's rows point anywhere, like
+             those of random directions. The strangeness must be nearer to that of the best tenth of rows
+             than to that of random directions.
+agreement    If many rows are of another encoder, a fit may match these to targets, too. Such matches are
+             wrong, but not strange. Another fit makes other matches. So the translations must agree with
+             those of a replicate, relative to the best tenth of rows.
 
 Texts of other topics than the targets' stay aligned: topics change where in the target space rows lie, but
 not much along which directions they vary (docs/experiments/verdict.md).
@@ -31,9 +34,9 @@ from pipelines.measures.vectors import centred_unit, kmeans, nearness
 from pipelines.runtime.files import reading
 
 SAMPLE = 10_000  # vectors of either side that are looked at
-CLUSTERS, ROWS = 100, 40  # at most so many clusters, with at least so many rows each on average
+CLUSTERS, ROWS = 100, 40  # largest number of clusters, and smallest number of rows per cluster on average
 RIDGE = 0.03  # of the targets' second moment, relative to its mean variance
-BEST = 0.1  # this share of rows, the least strange ones, counts as right translations
+BEST = 0.1  # share of rows, the least strange ones, whose translations count as right
 AGREED = 0.6  # least mean cosine of a cluster's two translations, relative to that of the best tenth of rows
 ISOTROPIC = 1.2  # if random directions are not stranger by this factor, targets vary alike in all directions
 

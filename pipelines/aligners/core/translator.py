@@ -22,9 +22,9 @@ class Translator(nn.Module):
     """Map source vectors (n, d) to target vectors (n, e), in the target encoder's own raw space.
 
     A tensor of any float type gives float32; a NumPy array gives a float32 array, without gradients. A
-    subclass keeps the arguments of its constructor, numbers and strings, in `config`. Everything else is
-    parameters and buffers. A call raises BadInput for a translation that is not finite, because every measure
-    of it would be meaningless.
+    subclass keeps the arguments of its constructor in `config`, which is saved as JSON. All its other state
+    is parameters and buffers. A call raises BadInput for a translation that is not finite, because every
+    measure of it would be meaningless.
     """
 
     def __init__(self, **config: Any) -> None:
@@ -69,8 +69,8 @@ class Identity(Translator):
 class Linear(Translator):
     """y = unit(x - source_mean) W * scale + target_mean, for every linear method.
 
-    `unit` is L2 normalisation. `scale` gives translations, before target_mean is added, the mean length of
-    the target's centred vectors.
+    `unit` is L2 normalisation. With `scale`, translations minus target_mean are on average as long as the
+    target's vectors minus target_mean.
     """
 
     source_mean: Tensor
@@ -174,8 +174,8 @@ def best_seed(seeds: Iterable[int], verdicts: Mapping[int, Mapping[str, Any]]) -
 def load_aligned(folder: Path) -> list[Translator]:
     """Read all translators that are *aligned*, or the one of `load_best` if none is.
 
-    The errors of separate fits are independent: the mean of their translations is nearer than the best of
-    them. Raises BadInput as `load_seeds` does.
+    The errors of separate fits are independent. So the mean of their translations is nearer to the true
+    vectors than the translation by the best fit. Raises BadInput as `load_seeds` does.
     """
     verdicts, translators = read_verdicts(folder), load_seeds(folder)
     aligned = [translators[seed] for seed in translators if verdicts.get(seed, {}).get("label") == "aligned"]

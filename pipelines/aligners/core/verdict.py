@@ -1,11 +1,11 @@
 """Judge an alignment without pairs: a score in [0, 1] and a label.
 
-Every unpaired method returns some map, and its own objective cannot judge it: a wrong map couples points
-almost as well as the right one. But two wrong maps rarely agree, apart from a few leading directions. So fit
-a *replicate*: a second translator with another seed, on another draw of the texts. It is nearly the same if
-both maps are right, and different if one is wrong. `agreement` measures this. docs/experiments/verdict.md
-lists other signals, which did not work. `core.parts` tells for which share of the source vectors the map is
-right.
+Every unpaired method returns some map. Its own objective cannot judge the map, because a wrong map couples
+points almost as well as the right one. But two fits rarely end at the same wrong map. So fit a *replicate*: a
+second translator with another seed, on another draw of the texts. If both maps are right, they translate
+nearly alike. If one is wrong, they do not. `agreement` measures how alike they translate. It leaves out the
+leading directions, in which two wrong maps can agree. `core.parts` tells for which share of the source
+vectors the map is right. Signals that did not work are in docs/experiments/verdict.md.
 """
 
 import math
@@ -28,11 +28,11 @@ from pipelines.runtime.errors import BadInput
 SLOPE, MIDDLE = 39.4, 0.134
 ALIGNED, DOUBTFUL = 0.95, 0.05  # lowest scores of these labels
 # Lowest share of the source for which an *aligned* map is right. Where it is wrong, FOSCTTM is 0.5 on
-# average: this adds at most (1 - WHOLE) * 0.5 = 0.075 to the mean.
+# average, which adds at most (1 - WHOLE) * 0.5 = 0.075 to the mean.
 WHOLE = 0.85
 LEADING = 20  # directions that are left out: wrong maps can agree there by matching whole clusters
 REPLICATE = 1_000_000  # added to a seed to get the seed of a replicate
-SMALL = 8000  # a replicate of fewer vectors a side sees three quarters of them, else half
+SMALL = 8000  # with fewer vectors on a side, a replicate sees three quarters of them, else half
 NEXT = (
     "to try: more texts on both sides, known pairs, more restarts; with wasserstein_procrustes also "
     "`match_in: smaller`"
@@ -112,9 +112,8 @@ def verdict_of(agreed: float, width: float, share: float = 1.0) -> Verdict:
 def other_texts(source: Tensor, target: Tensor, number: int = 0) -> tuple[Tensor, Tensor]:
     """Return the vectors of both sides that a replicate sees, from shuffled rows (n, d), (m, e).
 
-    It sees half of them. If a side has fewer than SMALL, half is too few to find the map again, and it sees
-    three quarters: docs/experiments/sizes.md. `number` chooses which part is left out; the parts repeat after
-    two, or four.
+    It sees half of them. If a side has fewer than SMALL, half is too few to find the map again, so it sees
+    three quarters (docs/experiments/sizes.md). `number` chooses the half or quarter that is left out.
     """
     parts = 4 if min(len(source), len(target)) < SMALL else 2
     kept_x, kept_y = ((torch.arange(len(side)) + number) % parts < parts - 1 for side in (source, target))

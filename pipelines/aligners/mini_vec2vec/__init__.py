@@ -14,7 +14,7 @@ These are the steps and settings of the author's notebook, seeded. Two details d
 the best swap; scipy's 2-opt, which the notebook calls, makes the first swap that is a gain. And empty
 clusters keep their centroids (kmeans.py).
 
-The map is never projected back to an orthogonal one: how far the average drifts is part of the method. The
+The map is never projected back to an orthogonal one: the drift of the average is part of the method. The
 paper writes cosine kernels in 1b. The published numbers were made with the notebook's Gram matrices, which
 are used here.
 """

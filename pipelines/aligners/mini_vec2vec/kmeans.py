@@ -46,8 +46,8 @@ def _squared_distances(rows: Tensor, X: Tensor, square: Tensor) -> Tensor:
 def kmeans_from(centroids: Tensor, X: Tensor, tolerance: float = TOLERANCE) -> Tensor:
     """Run Lloyd's iterations on X (n, d) from centroids (clusters, d) until they converge.
 
-    They have converged when their squared moves sum to at most `tolerance` times the mean variance of a
-    column of X.
+    They have converged if the squared moves of all centroids sum to at most `tolerance` times the mean
+    variance of a column of X.
     """
     least = tolerance * X.var(0, correction=0).mean()
     for _ in range(STEPS):

@@ -28,7 +28,7 @@ SUPERVISION = "oracle"
 THREAD_SAFE = True
 
 ITERATIONS = 1000
-REGULARISATION = 0.02  # entropic, in units of the cost; not of emd and hungarian
+REGULARISATION = 0.02  # entropic, in units of the cost; emd and hungarian have none
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ THREAD_SAFE = False
 USES_PAIRS = False
 NEEDS_PAIRED_SPACES = False
 CAN_EXTEND = True
-HELD_OUT = 1024  # rows per encoder that are never trained on, at most a tenth
+HELD_OUT = 1024  # rows per encoder that are never trained on; at most a tenth of all
 __all__ = ["RECIPES", "Settings", "fit", "fit_jointly"]
 
 
@@ -71,7 +71,7 @@ def fit_jointly(
 
     `paired` is not used. `start`: translators of an earlier call. Their backbone and adapters are frozen, and
     only new encoders are trained. Returns the translator of every ordered pair. The rest is as in `fit`.
-    Raises BadInput, too, if `start` is of another aligner or shape.
+    Also raises BadInput if `start` is of another aligner or shape.
     """
     clouds = {name: checked(name, cloud, 20) for name, cloud in clouds.items()}
     dims = {name: cloud.shape[1] for name, cloud in clouds.items()}
@@ -141,7 +141,7 @@ def _train(training: Training, data: Data, best: Best, checkpoint: Checkpoint, l
 
 
 def _restarts(training: Training) -> Callable[[], Training]:
-    """Return a function that makes a training with new random weights; what is frozen stays as it is."""
+    """Return a function that makes a training with new random weights. Frozen parts keep their weights."""
     model, dims, settings = training.model, training.dims, training.settings
 
     def start() -> Training:
@@ -191,7 +191,7 @@ def _merged(translators: Mapping[Pair, Translator]) -> Vec2VecTranslator | None:
 
 
 class Batches:
-    """Draw batches of rows in shuffled epochs. A batch depends on the step alone."""
+    """Draw batches of rows in shuffled epochs. Given the seed, a batch depends only on the step."""
 
     def __init__(self, rows: Tensor, size: int, seed: int) -> None:
         self.rows, self.size, self.seed = rows, min(size, len(rows)), seed

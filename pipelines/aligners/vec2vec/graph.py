@@ -10,16 +10,16 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-WARM_UP = 3  # updates before the recording: optimisers make their state in them
+WARM_UP = 3  # updates before the recording, in which optimisers make their state
 
 Rows = dict[str, Tensor]  # (b, d) of each encoder
 
 
 class Replayed:
-    """Call an update as it is at first, then record it, then only replay what was recorded.
+    """Run an update WARM_UP times in Python, then record it, then replay the record.
 
     A graph repeats operations on the same memory, without Python. So new rows overwrite the recorded ones,
-    and anything else that changes must be a tensor on the device. Dropout masks are drawn anew.
+    and anything else that changes must be a tensor on the device. Each replay draws new dropout masks.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -51,7 +51,7 @@ def record(update: Callable[[], Tensor], device: torch.device) -> tuple[Callable
 
 @contextmanager
 def side_stream(device: torch.device) -> Iterator[None]:
-    """Run a block on another stream than the default one, as CUDA asks of updates before a recording."""
+    """Run a block on another stream than the default one, as CUDA requires before a recording."""
     main, side = torch.cuda.current_stream(device), torch.cuda.Stream(device)
     side.wait_stream(main)
     with torch.cuda.stream(side):

@@ -19,7 +19,7 @@ class Vec2Vec(nn.Module):
 
     `adapter_depth: 0`: adapters are `Tied`. All encoders start from the same random orthonormal rows, each
     with random signs, so F starts as sign changes of the columns. F depends only on products of two adapters,
-    so one of them, the last encoder's, stays as it is.
+    so the last encoder's adapter is not trained.
     `backbone_depth: 0`: T is the identity.
     `axes`: number of leading columns that a decoder returns; None: all.
     """
@@ -185,7 +185,7 @@ class Tied(nn.Module):
 
     @torch.no_grad()
     def damp_singular_values(self, rate: float, orthonormal: bool, axes: int | None = None) -> None:
-        """W <- W - rate W W' W, of the first `axes` rows only if given; `orthonormal`: plus rate W.
+        """W <- W - rate W W' W, plus rate W with `orthonormal`. `axes`: only for the first so many rows.
 
         With `orthonormal` it is a step towards orthonormal rows (Conneau et al. 2018, equation 7, with rate
         0.01). Without, it is a gradient step on |W W'|^2 / 4: against a steady gradient U S V' the singular

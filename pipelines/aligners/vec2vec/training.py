@@ -38,8 +38,9 @@ class Pass:
 class Training:
     """Hold translator, discriminators and their optimisers. `step` trains on one batch.
 
-    Every ordered pair of encoders is trained. With `learning`, only pairs with one of these encoders are: the
-    others are frozen. In the latent space, `real` encoders are the target: the first one, or all frozen ones.
+    Every ordered pair of encoders is trained. With `learning`, only pairs with one of these encoders are, and
+    all other encoders are frozen. For the discriminator `latent`, latents of the `real` encoders are real:
+    those of the first encoder, or of all frozen ones.
     """
 
     def __init__(
@@ -51,7 +52,8 @@ class Training:
         self.real = [name for name in dims if name not in self.learning] or list(dims)[:1]
         self.device = next(model.parameters()).device
         self.as_graph = settings.graph and self.device.type == "cuda"
-        # A discriminator per encoder and one of latents; the paper has a second, with real and fake exchanged
+        # One discriminator per encoder and one of latents. The paper has two of latents: for the second, real
+        # and fake are exchanged
         latent = LATENT if settings.latent_discriminators == "both" else LATENT[:1]
         weights = dict.fromkeys(dims, settings.gan_weight) | dict.fromkeys(latent, settings.latent_gan_weight)
         self.gan_weights = {name: weight for name, weight in weights.items() if weight}
@@ -224,7 +226,7 @@ class Training:
         return {name: getattr(self, name) for name in names}
 
     def _new_optimisers(self) -> tuple[torch.optim.Optimizer, torch.optim.Optimizer]:
-        """Return those of the translator and of the discriminators, with the official code's constants."""
+        """Return the optimisers of translator and discriminators, with the official code's constants."""
         s, adam = self.settings, {"betas": (0.5, 0.999), "fused": True}
         if s.optimiser == "sgd":
             optimiser = torch.optim.SGD(self.model.parameters(), lr=s.lr, momentum=0.5)

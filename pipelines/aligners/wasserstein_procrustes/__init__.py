@@ -70,16 +70,16 @@ MOST = 100_000  # largest number of vectors per side: more cost memory and chang
 SAMPLE = 6000  # vectors per side for k-means
 DIRECTIONS = 256  # number of principal directions in which candidates compete: the others are mostly noise
 ROUND_STEPS = 10  # refinements of each candidate per round
-GENERATIONS = (60, 40, 27, 18, 12, 8)  # parents of each generation, and most children
-CHILD_STEPS = 20  # refinements of each child: after 10, a wrong map that was refined for longer can win
+GENERATIONS = (60, 40, 27, 18, 12, 8)  # number of parents of each generation; as many children at most
+CHILD_STEPS = 20  # refinements of each child: with 10, a wrong map that was refined for longer can win
 MATES = 3  # largest number of children of one parent
 SAME = 0.7  # of two maps whose translations have a higher mean cosine, only the better one remains
-AGREEMENT_ROWS = 500  # vectors on which the agreement of maps is measured, about
+AGREEMENT_ROWS = 500  # approximate number of vectors on which the agreement of maps is measured
 FINALISTS = 4  # last maps of an evolution
 FINAL_BATCH, RANKING_BATCH = 2500, 4000  # vectors per side to refine and to rank them
-ALIKE = 0.5  # two maps are alike if the mean cosine of their translations is higher; wrong ones had up to .13
+ALIKE = 0.5  # two maps are alike if the mean cosine of their translations is higher; wrong ones: at most .13
 UNGROUPED_BATCH = 3000  # vectors per side of a refinement without groups
-UNGROUPED_GAIN = 1.05  # groups are left out if the mean cosine rises by this factor: on real texts < 1.04
+UNGROUPED_GAIN = 1.05  # leave groups out if this raises the mean cosine by this factor; on real texts < 1.04
 REFLECTED_BATCH = 2000  # vectors per side of a refinement of reflected maps
 REFLECTED_GAIN = 1.001  # a reflection must raise the mean cosine by this factor; useless ones rarely do
 SEARCHES = 8  # largest number of searches for a direction to reflect
@@ -170,9 +170,10 @@ def fit_jointly(
     log: Log | None = None,
     folder: Path | None = None,
 ) -> dict[Pair, Linear]:
-    """Fit maps both ways between one cloud (n, d) and each `paired` one (m, e), all of the same m texts.
+    """Fit maps, in both directions, between one cloud (n, d) and each `paired` cloud (m, e).
 
-    Raises BadInput as `fit` does, and unless all clouds but one are paired and of one length.
+    Paired clouds embed the same m texts. Raises BadInput as `fit` does, and unless all clouds but one are
+    paired and have equally many vectors.
     """
     alone = [name for name in clouds if name not in paired]
     if len(alone) != 1:
@@ -379,7 +380,7 @@ class Fitting:
         return after > UNGROUPED_GAIN * before
 
     def better_reflected(self, X: Tensor, Y: Tensor, W: Tensor, given: Tensor) -> Tensor | None:
-        """Return the map (d, e) with directions reflected one after the other, or None if none helps."""
+        """Reflect directions one after the other. Return the map (d, e), or None if no reflection helps."""
         start, missed = W, 0
         for _ in range(SEARCHES):
             maps = [W, *reflected(X, Y, W, WARM, self.generator)]

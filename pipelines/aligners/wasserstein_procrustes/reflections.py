@@ -111,9 +111,9 @@ class ReflectionCost:
         return value, -(self.a.T @ of_p + self.b.T @ of_q)
 
     def series(self) -> Cost:
-        """Return the cost to the second order of (a v)(b v)', a polynomial of degree four in v.
+        """Return the cost to second order in (a v)(b v)', which is a polynomial of degree four in v.
 
-        Hundreds of starts take no longer than one start with the cost itself, and the minima are similar. Let
+        Hundreds of starts take no longer than one start with the exact cost, and the minima are similar. Let
         p = a v and q = b v, and E_i and Var_i be the mean and the variance of q under the softmax of row i.
         The rows lose the mean over i of 2 p_i E_i - 2 beta p_i^2 Var_i, the columns alike. The cost is the
         mean of both.
