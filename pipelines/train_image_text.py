@@ -14,7 +14,7 @@ from torch import Tensor
 from pipelines import distributed
 from pipelines.contrastive.kernels import Fourier, PointSets, exact, features, fourier
 from pipelines.contrastive.losses import read, symmetric_info_nce
-from pipelines.contrastive.pairs import Pairs, generator, one_row_per_image, pairs
+from pipelines.contrastive.pairs import Pairs, check_images, generator, pairs
 from pipelines.contrastive.pixels import pixels_of
 from pipelines.contrastive.point_sets import DualEncoder, save
 from pipelines.contrastive.shape import CONTEXT
@@ -28,7 +28,7 @@ from pipelines.study import TrainImageText, params
 BATCH = 512  # images or captions that are embedded at once
 LOGGED = 10  # steps between two points of the curve
 CHECKPOINT = 200  # steps between two checkpoints
-END_RATE = 1e-5  # learning rate after the last step, which no step has
+END_RATE = 1e-5  # learning rate after the last step
 DECAY, BETAS = 0.2, (0.9, 0.98)  # of AdamW
 
 
@@ -39,10 +39,9 @@ def train_image_text(name: str, row: TrainImageText, study: params.Study, run: t
     """
     with distributed.process_group(resolve(row.device)):
         # 1. Read images and captions.
-        frame = store.read_corpus(row.corpus)
-        images = one_row_per_image(row.corpus, frame)  # no image is a negative of itself
+        frame = check_images(row.corpus, store.read_corpus(row.corpus))
         run.input(store.corpus_path(row.corpus), "pairs")
-        train_rows = images.filter(pl.col("split") == "train")
+        train_rows = frame.filter(pl.col("split") == "train")
         words = Words.of((c for of_image in train_rows["captions"].to_list() for c in of_image), row.text)
         data = pairs(train_rows, row.image.size, words)
 
@@ -127,7 +126,7 @@ def train(
 
 
 def optimiser_of(model: DualEncoder, row: TrainImageText) -> torch.optim.AdamW:
-    """Return AdamW, with weight decay for matrices only, tables of embeddings among them."""
+    """Return AdamW, with weight decay for matrices only."""
     matrices = [p for p in model.parameters() if p.ndim >= 2]
     others = [p for p in model.parameters() if p.ndim < 2]
     groups = [{"params": matrices, "weight_decay": DECAY}, {"params": others, "weight_decay": 0.0}]
@@ -180,7 +179,7 @@ def loss_of(model: DualEncoder, images: Tensor, ids: Tensor, fourier: Fourier | 
 
 
 def rate(row: TrainImageText, step: int) -> float:
-    """Return the learning rate: linear warm-up, then a half cosine that would reach END_RATE at `steps`."""
+    """Return the learning rate: linear warm-up, then a half cosine to END_RATE."""
     if step < row.warmup:
         return row.lr * (step + 1) / row.warmup
     done = (step - row.warmup) / (row.steps - row.warmup)

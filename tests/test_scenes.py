@@ -107,21 +107,6 @@ def test_a_table_without_images_is_one_line(tmp_path):
         corpus(tmp_path)
 
 
-def test_an_image_of_the_test_split_is_not_trained_on(tmp_path):
-    table = {"image": [png(), png((0, 0, 255)), png()], "text": ["red", "blue", "warm"]}
-    pl.DataFrame(table | {"split": ["train", "train", "test"]}).write_parquet(tmp_path / "a.parquet")
-    kept = collect(PathCorpus(source="path", kind="images", path=str(tmp_path / "a.parquet")))
-    assert kept["text"].to_list() == ["blue", "warm"]
-
-
-def test_a_photo_is_turned_upright():
-    file = io.BytesIO()
-    exif = Image.Exif()
-    exif[0x0112] = 6  # orientation: its top is on the right
-    Image.fromarray(np.uint8([[[0] * 3, [255] * 3]] * 2)).save(file, "PNG", exif=exif)
-    assert pixels(file.getvalue(), 2)[0].tolist() == [[0, 0], [255, 255]]
-
-
 def test_transparency_is_white_and_sides_are_cut():
     assert pixels(png((0, 0, 0, 0), (8, 20), "RGBA"), 8).min() == 255
     assert pixels(png(size=(40, 10)), 16).shape == (3, 16, 16)

@@ -31,16 +31,11 @@ class Pairs:
         return self.images[rows], self.ids[self.starts[rows] + drawn]
 
 
-def one_row_per_image(corpus: str, frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the first row of each image, with the captions of all its rows. Rows of one document are of one
-    image.
-
-    Raise BadInput if the corpus has no images.
-    """
+def check_images(corpus: str, frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the frame. Raise BadInput if it has no images."""
     if "image" not in frame.columns:
         raise BadInput(f"corpus {corpus}: there is no column 'image'; kinds with images: scenes, images")
-    rows = frame.group_by("document", maintain_order=True)
-    return rows.agg(pl.exclude("captions").first(), pl.col("captions").explode())
+    return frame
 
 
 def pairs(frame: pl.DataFrame, size: int, words: Words) -> Pairs:

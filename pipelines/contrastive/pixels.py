@@ -17,7 +17,7 @@ LARGEST = 2**27  # pixels of an image, and of the image when its shorter side is
 
 
 def pixels(data: bytes, size: int) -> Tensor:
-    """Decode, turn upright as its EXIF data says, resize the shorter side to `size`, cut the centre.
+    """Decode, resize the shorter side to `size`, cut the centre.
 
     Transparency becomes white. -> uint8 (3, size, size)
 
@@ -28,7 +28,6 @@ def pixels(data: bytes, size: int) -> Tensor:
             resized = size * size * max(image.size) / min(image.size)
             if max(image.width * image.height, resized) > LARGEST:
                 raise ValueError(f"{image.width} x {image.height} pixels are too many")
-            image = ImageOps.exif_transpose(image)
             if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
                 image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
             image = image.convert("RGB")

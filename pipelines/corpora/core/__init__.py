@@ -69,9 +69,7 @@ def _split(frame: pl.DataFrame, row: AnyCorpus) -> pl.DataFrame:
         apart = (frame["id"].str.extract(r"#(\d+)$").cast(pl.Int64) % every == 0).to_numpy()
     if "split" in frame.columns:
         frame = frame.filter((pl.col("split") == "train") | apart)
-        return (
-            frame if SECOND - {"image"} & set(frame.columns) else _without_held_documents(frame, name_of(row))
-        )
+        return frame if SECOND & set(frame.columns) else _without_held_documents(frame, name_of(row))
     if row.test >= apart.sum():
         raise BadInput(f"{name_of(row)}: test: {row.test} leaves no row of {apart.sum()} to train on")
     names, document = np.unique(frame["document"], return_inverse=True)
