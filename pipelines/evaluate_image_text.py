@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from pipelines.contrastive.kernels import PointSets, exact, features, fourier
-from pipelines.contrastive.pairs import check_images, generator
+from pipelines.contrastive.pairs import by_image, check_images, generator
 from pipelines.contrastive.pixels import pixels_of
 from pipelines.contrastive.point_sets import DualEncoder, load
 from pipelines.contrastive.towers import Words
@@ -34,9 +34,7 @@ def evaluate_image_text(name: str, row: EvaluateImageText, study: params.Study, 
     frame = check_images(row.corpus, store.read_corpus(row.corpus))
     run.input(store.corpus_path(row.corpus), "images")
     trained = study.train_image_text[row.encoders]
-    train, test = (frame.filter(pl.col("split") == split) for split in ("train", "test"))
-    if test.is_empty() and row.corpus != trained.corpus:
-        test, train = frame, frame.clear()  # no image is in both
+    train, test = images_of(frame, own=row.corpus == trained.corpus)
     if len(test) < 2:
         raise BadInput(
             f"evaluate_image_text.{name}: corpus {row.corpus} has {len(test)} test images; two are needed"
@@ -64,6 +62,16 @@ def evaluate_image_text(name: str, row: EvaluateImageText, study: params.Study, 
     metrics |= {"test": len(test), "seeds": len(seeds)}
     store.write_metrics("evaluate_image_text", name, metrics)
     run.log({"image_text": metrics})
+
+
+def images_of(frame: pl.DataFrame, own: bool) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the train and the test images, each once. If there is no split test, all of them are tested,
+    unless the corpus is the encoders' `own`.
+
+    Whether an image of another corpus was among those that the encoders were trained on is not checked.
+    """
+    train, test = (by_image(frame.filter(pl.col("split") == split)) for split in ("train", "test"))
+    return (train, test) if own or len(test) else (test, by_image(frame))
 
 
 def measure(
@@ -143,18 +151,13 @@ def probe_features(model: DualEncoder, sets: PointSets, count: int) -> np.ndarra
 
 
 def similarities(model: DualEncoder, words: Words, frame: pl.DataFrame) -> tuple[Tensor, list[str], Tensor]:
-    """Compare n images with their m different captions. -> (n, m), captions, (n, m) which belong together
-
-    A document is one image. A table may repeat it, with another caption in each row.
-    """
+    """Compare n images with their m different captions. -> (n, m), captions, (n, m) which belong together"""
     captions = frame["captions"].to_list()
     texts = sorted({text for of_image in captions for text in of_image})
     column = {text: j for j, text in enumerate(texts)}
-    image = numbered(frame.get_column("document", default=frame["id"]).to_numpy())  # (n,)
     right = torch.zeros(len(frame), len(texts), dtype=torch.bool)
-    for i, of_image in zip(image.tolist(), captions, strict=True):
+    for i, of_image in enumerate(captions):
         right[i, [column[text] for text in of_image]] = True
-    right = right[image]
     captioned = sets_of(model.text_sets, words(texts)[0])
     return exact(image_sets(model, frame), captioned, model.kernel).cpu(), texts, right
 

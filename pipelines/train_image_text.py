@@ -152,7 +152,10 @@ def step(
 
 
 def batch_rows(row: TrainImageText, n: int, seed: int, step: int) -> Tensor:
-    """Return the images of one global batch: consecutive parts of one permutation per epoch."""
+    """Return the images of one global batch: consecutive parts of one permutation per epoch.
+
+    No image is in a batch twice. `n` is the number of images.
+    """
     size = min(row.batch, n)
     epoch, at = divmod(step, n // size)
     return torch.randperm(n, generator=generator(seed, 0, epoch))[at * size : (at + 1) * size]

@@ -176,7 +176,7 @@ def write_embeddings(name, vectors, split="train", **metadata):
 def scenes():
     """Return a corpus of 24 generated images to train on and 16 to test."""
     made = synthetic.rows(SyntheticCorpus(source="synthetic", path="x", rows=40))
-    return made.with_columns(split=pl.Series(["train"] * 24 + ["test"] * 16))
+    return made.with_columns(split=pl.Series(["train"] * 24 + ["test"] * 16), document="id")
 
 
 def write_pairs():

@@ -10,8 +10,8 @@ from torch.testing import assert_close
 from pipelines import evaluate_image_text, train_image_text
 from pipelines.contrastive import towers
 from pipelines.contrastive.losses import read, symmetric_info_nce
+from pipelines.contrastive.pairs import by_image, pairs
 from pipelines.contrastive.pairs import generator as keyed
-from pipelines.contrastive.pairs import pairs
 from pipelines.contrastive.point_sets import DualEncoder, activate, load, save
 from pipelines.measures import image_text
 from pipelines.runtime.files import load_state
@@ -123,6 +123,14 @@ def test_a_repeated_batch_is_learnt(frame, tmp_path):
     assert curve[-1]["loss"] < 0.5 * np.log(8) < curve[0]["loss"]
 
 
+def test_rows_of_one_image_are_one_image_of_a_batch(frame):
+    assert by_image(frame).select(frame.columns).equals(frame)
+    rows = pl.concat([frame, frame.with_columns(id="again-" + pl.col("id"))])
+    images, _ = prepared(rows, row())
+    assert len(images) == 24
+    assert (images.starts.diff() == 2 * frame["captions"].list.len()[0]).all()
+
+
 def test_an_infinite_loss_and_a_single_image_are_named(frame):
     data, _ = prepared(frame, row())
     model = DualEncoder(row(), 80)
@@ -174,8 +182,12 @@ def test_measures_of_an_untrained_model(frame):
     one_class = test.with_columns(labels=pl.lit(["cat"]))
     with refusal("1 class among"):
         evaluate_image_text.measure(model, words, measures, seen, one_class)
-    repeated = test.with_columns(document=pl.lit("one image"))
-    assert evaluate_image_text.similarities(model, words, repeated)[2].all()
+    repeated = frame.with_columns(document=pl.lit("one image"))
+    for own, given in ((True, repeated), (False, repeated.with_columns(split=pl.lit("dev")))):
+        _, one = evaluate_image_text.images_of(given, own)
+        _, texts, right = evaluate_image_text.similarities(model, words, one)
+        assert right.shape == (1, len(texts))
+        assert right.all()
 
 
 @pytest.mark.parametrize(

@@ -38,11 +38,18 @@ def check_images(corpus: str, frame: pl.DataFrame) -> pl.DataFrame:
     return frame
 
 
+def by_image(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the first row of each image, with the captions of all its rows. A document is one image."""
+    first, captions = pl.exclude("captions").first(), pl.col("captions").explode()
+    return frame.group_by("document", maintain_order=True).agg(first, captions)
+
+
 def pairs(frame: pl.DataFrame, size: int, words: Words) -> Pairs:
-    """Return the images, `size` pixels a side, with their tokenised captions.
+    """Return the images, `size` pixels a side, with the tokenised captions of all their rows.
 
     Raise BadInput for fewer than two images.
     """
+    frame = by_image(frame)
     if len(frame) < 2:
         raise BadInput(f"{len(frame)} training images: at least two are needed")
     captions = frame["captions"].to_list()

@@ -35,8 +35,9 @@ def top1(similarity: Tensor, labels: Tensor) -> Tensor:
 def retrieval(similarity: Tensor, right: Tensor, ks: tuple[int, ...] = (1, 5, 10)) -> dict[str, Tensor]:
     """Return R@k per query, in both directions: is a right partner among the k best?
 
-    similarity (n, m); right, bool (n, m), is True where an image and a text belong together. An image may
-    have many texts. -> image_to_text_r<k> (n,), text_to_image_r<k> (m,)
+    similarity (n, m) of different images and different texts; right, bool (n, m), is True where an image and
+    a text belong together. An image may have many texts. -> image_to_text_r<k> over images (n,),
+    text_to_image_r<k> over texts (m,)
     """
     directions = {
         "image_to_text": paired_ranks(similarity, right),

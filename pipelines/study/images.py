@@ -84,7 +84,8 @@ class EvaluateImageText(Computed):
     """Measure trained encoders on images: zero-shot, linear, retrieval, PMI if known."""
 
     encoders: Annotated[str, Ref("train_image_text")]  # the trained pair of encoders
-    corpus: CorpusName  # images with captions and labels
+    # Images with captions and labels. If not the encoders' own corpus, make sure that none was trained on
+    corpus: CorpusName
     # Captions of a label in zero-shot classification; {} is its name
     templates: tuple[str, ...] = Field(("a {}",), min_length=1)
     limit: Several = 1000  # most test images in retrieval and PMI

@@ -9,7 +9,8 @@ from pipelines.study.params import Study
 
 LEGEND = f"""These encoders were trained here from scratch. *Unexplained* is the share of the true PMI's
 variance that the similarity does not explain; *rank limit* is the share that no inner product of this
-dimension explains (oracle). Mean ± standard deviation over seeds. {lower_is_better(MEASURES)}"""
+dimension explains (oracle). R@k is the share of images, or of different captions, that have a right
+partner among the k nearest. Mean ± standard deviation over seeds. {lower_is_better(MEASURES)}"""
 
 
 def image_text_table(study: Study) -> list[str]:
