@@ -85,6 +85,17 @@ def test_faulty_images_are_skipped_and_counted(tmp_path, capsys):
     assert "1 caption empty, 1 image corrupt, 1 image missing, 1 repeated" in capsys.readouterr().out
 
 
+def test_no_image_is_on_both_sides_of_a_split_of_the_source(tmp_path, capsys):
+    """Whatever its file: other bytes may hold the same pixels."""
+    path, file = tmp_path / "a.parquet", io.BytesIO()
+    Image.open(io.BytesIO(png())).save(file, "BMP")
+    columns = {"image": [png(), png((0, 0, 255)), file.getvalue()], "text": ["red", "blue", "warm"]}
+    corpus(path, **columns, split=["train", "train", "test"])
+    frame = collect(PathCorpus(source="path", kind="images", path=str(path)))
+    assert frame.select("text", "split").rows() == [("blue", "train"), ("warm", "test")]
+    assert "1 train texts of documents in another split dropped" in capsys.readouterr().out
+
+
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
 def test_a_program_or_a_bomb_is_no_image(tmp_path, monkeypatch):
     called = []

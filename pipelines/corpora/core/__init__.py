@@ -20,10 +20,10 @@ def collect(row: AnyCorpus) -> pl.DataFrame:
     """Return the corpus of a row: id str, text str, split str, labels list[str], then its other columns.
 
     `row.rows` texts are drawn with `row.seed` and keep the order of the source. Columns `document` and
-    `same_as` tell which texts belong together. A source's own split is kept. Otherwise `row.test` texts are
-    "test", of documents that have no text in "train". If chunks overlap (`stride`), those of "test" do not.
-    The same row and source give the same frame. Raises BadInput if the kind has no such source, or too few
-    rows are left.
+    `same_as` tell which texts belong together. A source's own split is kept, but for "train" texts of
+    documents that are in another split. Otherwise `row.test` texts are "test", of documents that have no text
+    in "train". If chunks overlap (`stride`), those of "test" do not. The same row and source give the same
+    frame. Raises BadInput if the kind has no such source, or too few rows are left.
     """
     frame = _read(row)
     if (row.rows or 0) > len(frame):
@@ -69,7 +69,7 @@ def _split(frame: pl.DataFrame, row: AnyCorpus) -> pl.DataFrame:
         apart = (frame["id"].str.extract(r"#(\d+)$").cast(pl.Int64) % every == 0).to_numpy()
     if "split" in frame.columns:
         frame = frame.filter((pl.col("split") == "train") | apart)
-        return frame if SECOND & set(frame.columns) else _without_held_documents(frame, name_of(row))
+        return _without_held_documents(frame, name_of(row))
     if row.test >= apart.sum():
         raise BadInput(f"{name_of(row)}: test: {row.test} leaves no row of {apart.sum()} to train on")
     names, document = np.unique(frame["document"], return_inverse=True)

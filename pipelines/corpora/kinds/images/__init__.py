@@ -3,6 +3,7 @@
 Images that are missing, damaged or without a caption are skipped and counted in one line.
 """
 
+import hashlib
 import io
 from collections import Counter
 from typing import Any
@@ -29,8 +30,8 @@ USUAL = {  # what columns are called; in this order
 def rows(p: PathCorpus, source: Any) -> pl.DataFrame:
     """Return id, text, image (bytes as in the source), document, captions, and split and labels if there are.
 
-    Rows of one image are one document. `p.columns` may map image, text (one caption or a list of them), id,
-    split and labels. Raises BadInput if no row is left.
+    Rows whose images have the same pixels are one document. `p.columns` may map image, text (one caption or a
+    list of them), id, split and labels. Raises BadInput if no row is left.
     """
     file = located(p.path)
     if file.suffix.lower() not in (".parquet", ".pq"):
@@ -39,26 +40,27 @@ def rows(p: PathCorpus, source: Any) -> pl.DataFrame:
     chosen = texts.chosen(table.columns, p.columns, str(file), USUAL, ("image", "text"))
     table = table.select(**{name: chosen[name] for name in USUAL if name in chosen})
     kept: list[dict[str, Any]] = []
-    seen: set[tuple[Any, str]] = set()
-    first: dict[Any, str] = {}  # of each image, the id of its first row
+    seen: set[tuple[bytes, str]] = set()
+    first: dict[bytes, str] = {}  # of each image, the id of its first row
     skipped: Counter[str] = Counter()
     for number, record in enumerate(table.iter_rows(named=True)):
         ours = {name: value for name, value in record.items() if value is not None}
         image = ours.get("image")
         image = image.get("bytes") if isinstance(image, dict) else image
         captions = [caption.strip() for caption in _list(ours.get("text")) if caption.strip()]
-        fault = _fault(image) or ("" if captions else "caption empty")
-        if not fault and (image, captions[0]) in seen:
+        fault, shown = _read(image)
+        fault = fault or ("" if captions else "caption empty")
+        if not fault and (shown, captions[0]) in seen:
             fault = "repeated"
         if fault:
             skipped[fault] += 1
             continue
-        seen.add((image, captions[0]))
+        seen.add((shown, captions[0]))
         name = str(ours.get("id", f"image-{number}"))
         ours |= {"id": name, "text": captions[0], "image": image, "captions": captions}
         if "labels" in ours:
             ours["labels"] = _list(ours["labels"])
-        kept.append(ours | {"document": first.setdefault(image, name)})
+        kept.append(ours | {"document": first.setdefault(shown, name)})
     if skipped:
         print(f"{p.path}: skipped: " + ", ".join(f"{n} {fault}" for fault, n in sorted(skipped.items())))
     if not kept:
@@ -66,20 +68,23 @@ def rows(p: PathCorpus, source: Any) -> pl.DataFrame:
     return pl.DataFrame(kept, schema_overrides={"image": pl.Binary}, infer_schema_length=None)
 
 
-def _fault(image: Any) -> str:
-    """Return what is wrong with an image, or "". Its size is checked before its pixels are read."""
+def _read(image: Any) -> tuple[str, bytes]:
+    """Return what is wrong with an image, or "", and a digest of its size and pixels.
+
+    Its size is checked before its pixels are read.
+    """
     from PIL import Image
 
     if not isinstance(image, bytes) or not image:
-        return "image missing"
+        return "image missing", b""
     try:
         with Image.open(io.BytesIO(image), formats=FORMATS) as opened:
             if opened.width * opened.height > PIXELS:
-                return "image too large"
-            opened.load()
+                return "image too large", b""
+            shown = opened.convert("RGBA")
     except Exception:
-        return "image corrupt"
-    return ""
+        return "image corrupt", b""
+    return "", hashlib.sha256(repr(shown.size).encode() + shown.tobytes()).digest()
 
 
 def _list(value: Any) -> list[str]:
