@@ -57,7 +57,7 @@ def evaluate_image_text(name: str, row: EvaluateImageText, study: params.Study, 
         run.artifact(plots / "pmi.csv")
     metrics = {key: seeds[key].mean() for key in seeds.columns if key != "seed"}
     if len(seeds) > 1:
-        varying = [key for key in metrics if not key.endswith(("_error", "rank_limit"))]
+        varying = [key for key in metrics if not key.endswith(("_error", "rank_limit", "width"))]
         metrics |= {f"{key}_std": seeds[key].std() for key in varying}
     metrics |= {"test": len(test), "seeds": len(seeds)}
     store.write_metrics("evaluate_image_text", name, metrics)
@@ -83,7 +83,7 @@ def measure(
     """
     scores, numbers, known = {}, {}, None
     if test["labels"].list.len().sum():
-        scores = classification(model, words, row, train, test)
+        scores, numbers = classification(model, words, row, train, test)
     frame, dim = some(test, row.limit), model.row.head.dim
     similarity, texts, right = similarities(model, words, frame)
     scores |= image_text.retrieval(similarity, right)
@@ -98,8 +98,9 @@ def measure(
 
 def classification(
     model: DualEncoder, words: Words, row: EvaluateImageText, train: pl.DataFrame, test: pl.DataFrame
-) -> dict[str, Tensor]:
-    """Return whether each image is classified right, zero-shot and by a linear classifier. -> each (n,)
+) -> tuple[dict[str, Tensor], dict[str, float]]:
+    """Classify images zero-shot and by a linear classifier. -> whether each is right, (n,); linear_width: how
+    many features the classifier sees
 
     Raise BadInput for fewer than two classes.
     """
@@ -110,9 +111,10 @@ def classification(
     sets = image_sets(model, test)
     scores = {"zero_shot": zero_shot(model, words, sets, numbered(true_labels), classes, row.templates)}
     if len(train) < LEAST:
-        return scores
+        return scores, {}
     seen, new = (probe_features(model, of, row.features) for of in (image_sets(model, train), sets))
-    return scores | {"linear": linear_accuracy(seen, train["label"].to_numpy(), new, true_labels)}
+    scores["linear"] = linear_accuracy(seen, train["label"].to_numpy(), new, true_labels)
+    return scores, {"linear_width": seen.shape[1]}
 
 
 def some(frame: pl.DataFrame, most: int) -> pl.DataFrame:
@@ -142,7 +144,11 @@ def zero_shot(
 
 @torch.inference_mode()
 def probe_features(model: DualEncoder, sets: PointSets, count: int) -> np.ndarray:
-    """Return the mean weighted point and `count` random Fourier features of images. -> (n, k)"""
+    """Return the mean weighted point and `count` random Fourier features of images. -> (n, dim + count)
+
+    Without a non-linear kernel, as for a single vector, it is the mean alone, (n, dim); without a linear one
+    the Fourier features alone.
+    """
     draw = fourier(model.kernel, model.row.head.dim, count, generator(0, 4)).to(model.raw_scale.device)
     return torch.cat([features(part, model.kernel, draw).cpu() for part in sets.split(BATCH)]).numpy()
 

@@ -16,6 +16,7 @@ BLOCK = 1024  # rows of a similarity matrix that are ranked at once
 MEASURES = [
     Measure("zero_shot", "zero-shot", headline=True),
     Measure("linear", "linear"),
+    Measure("linear_width", "linear width", digits=0),
     Measure("image_to_text_r1", "image to text R@1"),
     Measure("text_to_image_r10", "text to image R@10"),
     Measure("pmi_correlation", "PMI correlation"),
