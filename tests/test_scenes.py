@@ -5,7 +5,7 @@ import io
 import numpy as np
 import polars as pl
 import pytest
-from PIL import Image
+from PIL import ExifTags, Image
 
 from pipelines.contrastive.pixels import pixels
 from pipelines.corpora.core import collect
@@ -116,6 +116,19 @@ def test_a_table_without_images_is_one_line(tmp_path):
         corpus(tmp_path / "a.parquet", x=[1])
     with refusal("not a parquet file"):
         corpus(tmp_path)
+
+
+def test_a_photo_is_turned_upright_and_damaged_exif_is_ignored():
+    photo, exif = Image.new("RGB", (16, 8)), Image.Exif()
+    photo.paste("blue", (0, 0, 8, 8))
+    exif[ExifTags.Base.Orientation] = 6  # its left is the top
+
+    def saved(**more):
+        photo.save(file := io.BytesIO(), "PNG", **more)
+        return pixels(file.getvalue(), 8)
+
+    assert saved(exif=exif).equal(saved().transpose(1, 2))
+    assert saved(exif=b"Exif\0\0damaged").equal(saved())
 
 
 def test_transparency_is_white_and_sides_are_cut():

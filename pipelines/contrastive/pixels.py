@@ -3,6 +3,7 @@
 import io
 import os
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import numpy as np
 import polars as pl
@@ -17,9 +18,9 @@ LARGEST = 2**27  # pixels of an image, and of the image when its shorter side is
 
 
 def pixels(data: bytes, size: int) -> Tensor:
-    """Decode, resize the shorter side to `size`, cut the centre.
+    """Decode, turn upright as its EXIF says, resize the shorter side to `size`, cut the centre.
 
-    Transparency becomes white. -> uint8 (3, size, size)
+    Transparency becomes white. Damaged EXIF is ignored. -> uint8 (3, size, size)
 
     Raises ValueError for what is no whole image.
     """
@@ -28,6 +29,9 @@ def pixels(data: bytes, size: int) -> Tensor:
             resized = size * size * max(image.size) / min(image.size)
             if max(image.width * image.height, resized) > LARGEST:
                 raise ValueError(f"{image.width} x {image.height} pixels are too many")
+            image.load()
+            with suppress(Exception):  # of damaged EXIF, which Pillow reports in many ways
+                ImageOps.exif_transpose(image, in_place=True)
             if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
                 image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
             image = image.convert("RGB")
