@@ -151,6 +151,11 @@ def test_retrieval_counts_any_right_partner():
     assert scores["text_to_image_r1"].tolist() == [1, 0, 1]
 
 
+def test_a_tie_of_classes_is_not_right():
+    similarity = torch.tensor([[0.5, 0.1, 0.4], [0.5, 0.5, 0.5], [0.5, 0.1, 0.5]])
+    assert image_text.top1(similarity, torch.zeros(3, dtype=torch.long)).tolist() == [1, 0, 0]
+
+
 def test_agreement_with_a_known_pmi_is_that_of_scipy():
     from scipy import stats
 

@@ -26,11 +26,12 @@ MEASURES = [
 
 
 def top1(similarity: Tensor, labels: Tensor) -> Tensor:
-    """Return whether the best class is right. (n, classes), (n,) -> (n,).
+    """Return whether the right class is better than all others. (n, classes), (n,) -> (n,).
 
-    Raises BadInput for a row that is not finite.
+    A tie is not right, so a constant similarity scores 0. Raises BadInput for a row that is not finite.
     """
-    return (finite("similarity", similarity).argmax(1) == labels).float()
+    own = finite("similarity", similarity).gather(1, labels.unsqueeze(1))
+    return ((similarity >= own).sum(1) == 1).float()
 
 
 def retrieval(similarity: Tensor, right: Tensor, ks: tuple[int, ...] = (1, 5, 10)) -> dict[str, Tensor]:
