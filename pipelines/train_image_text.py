@@ -28,8 +28,8 @@ from pipelines.study import TrainImageText, params
 BATCH = 512  # images or captions that are embedded at once
 LOGGED = 10  # steps between two points of the curve
 CHECKPOINT = 200  # steps between two checkpoints
-END_RATE = 1e-5  # learning rate after the last step
-DECAY, BETAS = 0.2, (0.9, 0.98)  # of AdamW
+END_RATE = 1e-5  # learning rate one step after the last, as in the paper of point sets
+DECAY, BETAS = 0.2, (0.9, 0.98)  # of AdamW, as in CLIP; the paper of point sets decays by 0.5
 
 
 def train_image_text(name: str, row: TrainImageText, study: params.Study, run: track.Run) -> None:
@@ -126,7 +126,10 @@ def train(
 
 
 def optimiser_of(model: DualEncoder, row: TrainImageText) -> torch.optim.AdamW:
-    """Return AdamW, with weight decay for matrices only."""
+    """Return AdamW. It decays every weight of two or more dimensions, embeddings of words and positions too.
+
+    Biases, norms and the scale are not decayed.
+    """
     matrices = [p for p in model.parameters() if p.ndim >= 2]
     others = [p for p in model.parameters() if p.ndim < 2]
     groups = [{"params": matrices, "weight_decay": DECAY}, {"params": others, "weight_decay": 0.0}]
@@ -182,7 +185,9 @@ def loss_of(model: DualEncoder, images: Tensor, ids: Tensor, fourier: Fourier | 
 
 
 def rate(row: TrainImageText, step: int) -> float:
-    """Return the learning rate: linear warm-up, then a half cosine to END_RATE."""
+    """Return the learning rate: linear warm-up, then a half cosine that would be at END_RATE after the last
+    step.
+    """
     if step < row.warmup:
         return row.lr * (step + 1) / row.warmup
     done = (step - row.warmup) / (row.steps - row.warmup)

@@ -8,7 +8,7 @@ from pipelines.study import EvaluateImageText, Head
 from pipelines.study.params import Study
 
 LEGEND = f"""These encoders were trained here from scratch. *Linear width* is the number of features that the
-linear classifier sees, more for point sets than for one vector. *Unexplained* is the share of the true PMI's
+linear classifier sees; it depends on the head. *Unexplained* is the share of the true PMI's
 variance that the similarity does not explain; *rank limit* is the share that no inner product of this
 dimension explains (oracle). R@k is the share of images, or of different captions, that have a right
 partner among the k nearest. Mean ± standard deviation over seeds. {lower_is_better(MEASURES)}"""
