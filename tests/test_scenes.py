@@ -131,6 +131,15 @@ def test_a_photo_is_turned_upright_and_damaged_exif_is_ignored():
     assert saved(exif=b"Exif\0\0damaged").equal(saved())
 
 
+def test_sixteen_bits_of_grey_are_not_cut(tmp_path):
+    images = []
+    for value in (257 * 90, 257 * 200):
+        Image.fromarray(np.full((8, 8), value, np.uint16)).save(file := io.BytesIO(), "PNG")
+        images.append(file.getvalue())
+    assert [pixels(image, 8).unique().tolist() for image in images] == [[90], [200]]
+    assert corpus(tmp_path / "a.parquet", image=images, text=["dark", "light"])["document"].n_unique() == 2
+
+
 def test_transparency_is_white_and_sides_are_cut():
     assert pixels(png((0, 0, 0, 0), (8, 20), "RGBA"), 8).min() == 255
     assert pixels(png(size=(40, 10)), 16).shape == (3, 16, 16)

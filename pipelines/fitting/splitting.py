@@ -33,10 +33,10 @@ def halves(
 ) -> Halves:
     """Draw two disjoint halves of the train texts, or take the two splits that the row names.
 
-    A replicate sees three quarters of each split. No document is on both sides, unless the row says `halves: rows`.
-    With `pairs: k`, k texts of any documents are added to both sides. If the corpora differ, each side still
-    gets half of its own: so sizes are the same for any other corpus. Raises BadInput for fewer than two
-    vectors per side, and for more known pairs than there are.
+    A replicate sees three quarters of each split. No document is on both sides, unless the row says
+    `halves: rows`. With `pairs: k`, k texts of any documents are added to both sides. If the corpora differ,
+    each side still gets half of its own: so sizes are the same for any other corpus. Raises BadInput for
+    fewer than two vectors per side, and for more known pairs than there are.
     """
     same = one_corpus(source, target)
     if same:

@@ -81,7 +81,8 @@ def _read(image: Any) -> tuple[str, bytes]:
         with Image.open(io.BytesIO(image), formats=FORMATS) as opened:
             if opened.width * opened.height > PIXELS:
                 return "image too large", b""
-            shown = opened.convert("RGBA")
+            # `convert` would clip 16 bits of grey to 8
+            shown = opened.copy() if opened.mode.startswith("I") else opened.convert("RGBA")
     except Exception:
         return "image corrupt", b""
     return "", hashlib.sha256(repr(shown.size).encode() + shown.tobytes()).digest()
