@@ -220,7 +220,7 @@ def run_stage(verb, study, name="row"):
     """Run a row's stage in this process without MLflow, and return its metrics, if it has any."""
     stage = getattr(importlib.import_module(f"pipelines.{verb}"), verb)
     stage(name, getattr(study, Study.tables()[verb])[name], study, Run())
-    return store.read_metrics(verb).get(name, {})
+    return store.read_metrics(verb, [name]).get(name, {})
 
 
 def two_encoders():

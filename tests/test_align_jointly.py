@@ -210,7 +210,8 @@ def test_a_row_writes_every_pair_and_another_extends_it(stage):
     for seed in (0, 1):
         two, three = (load_seeds(store.translators_path(f"{name}/a/b"))[seed] for name in ("two", "three"))
         assert torch.equal(two(x), three(x))
-    assert store.alignments()["three/c/a"] == metrics["c/a"]
+    study = SimpleNamespace(align=[], align_jointly=["three"])
+    assert store.alignments(study)["three/c/a"] == metrics["c/a"]
     by_seed = read_verdicts(store.translators_path("three/c/a"))
     scores = [verdict["score"] for verdict in metrics["c/a"]["by seed"].values()]
     assert [by_seed[seed]["score"] for seed in (0, 1)] == pytest.approx(scores, abs=1e-6)

@@ -47,7 +47,7 @@ def headlines(measures: list[Measure], metrics: dict[str, Any]) -> Numbers:
 def _evaluate(metrics: dict[str, Any], row: Evaluate, study: Study) -> Numbers:
     """Return the headlines, and the verdict if it is about the corpus that was measured."""
     fit, corpus = study.translators()[row.translator], study.spaces()[row.source].corpus
-    judged = store.alignments().get(row.translator, {}) if study.corpora_of(fit) == [corpus] else {}
+    judged = store.alignments(study).get(row.translator, {}) if study.corpora_of(fit) == [corpus] else {}
     numbers = headlines([*translation.MEASURES, *retrieval.MEASURES], metrics)
     if bound := BOUNDS.get(fit.supervision):
         return {bound: next(iter(numbers.values()))}

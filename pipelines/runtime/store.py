@@ -37,6 +37,7 @@ import torch
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import atomic, digest, draft_of, reading, sweep, try_lock, writing
 from pipelines.runtime.intact import intact
+from pipelines.study.params import Study
 
 DATA, RESULTS, REPORT = Path("data"), Path("results"), Path("report")
 WORK, LOCKS = Path(".cache/work"), Path(".cache/locks")
@@ -354,9 +355,12 @@ def write_metrics(verb: str, name: str, metrics: dict[str, Any]) -> None:
         draft.write_text(json.dumps(rounded, indent=2) + "\n", encoding="utf-8")
 
 
-def read_metrics(verb: str) -> dict[str, dict[str, Any]]:
-    """Return the metrics of every row of a verb, by name."""
-    return {p.stem: metrics_of(p) for p in sorted((RESULTS / verb).glob("*.json"))}
+def read_metrics(verb: str, rows: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Return the metrics of those of these rows of a verb that have any, by name.
+
+    Files of other rows, which another study left, are not read.
+    """
+    return {name: metrics_of(path) for name in rows if (path := metrics_path(verb, name)).exists()}
 
 
 def metrics_of(path: Path) -> dict[str, Any]:
@@ -368,10 +372,10 @@ def metrics_of(path: Path) -> dict[str, Any]:
         return content
 
 
-def alignments() -> dict[str, dict[str, Any]]:
+def alignments(study: Study) -> dict[str, dict[str, Any]]:
     """Return the metrics of every translator, by its name in `Study.translators`."""
-    every = read_metrics("align")
-    for row, pairs in read_metrics("align_jointly").items():
+    every = read_metrics("align", study.align)
+    for row, pairs in read_metrics("align_jointly", study.align_jointly).items():
         every |= {f"{row}/{pair}": metrics for pair, metrics in pairs.items()}
     return every
 

@@ -87,7 +87,7 @@ def by(study: Study, row: Attributes | Invert) -> str:
     """
     fit = study.translators()[row.translator]
     fitted_on = " and ".join(study.corpora_of(fit))
-    labels = verdicts(store.alignments().get(row.translator, {}))
+    labels = verdicts(store.alignments(study).get(row.translator, {}))
     phrases = [row.translator, "ORACLE" if fit.supervision == "oracle" else fit.supervision]
     if fitted_on != row.corpus:
         phrases.append(f"fitted on {fitted_on}")

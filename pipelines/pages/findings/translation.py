@@ -83,7 +83,7 @@ def translation(study: Study) -> Finding | None:
 
 def translations(study: Study) -> list[Measured]:
     """Return every row of `evaluate` that has results."""
-    judged, spaces, fits, out = store.alignments(), study.spaces(), study.translators(), []
+    judged, spaces, fits, out = store.alignments(study), study.spaces(), study.translators(), []
     for name, (row, metrics) in measured(study, "evaluate").items():
         fit, corpus = fits[row.translator], spaces[row.source].corpus
         labels = verdicts(judged.get(row.translator, {}))
@@ -128,7 +128,7 @@ def judgement(study: Study) -> Finding | None:
 
 def what_to_try(study: Study, fit: Align) -> str:
     """Say what to change in a row of align whose fits are not aligned."""
-    collected = store.read_metrics("collect")
+    collected = store.read_metrics("collect", study.corpora)
     rows = " and ".join(f"{collected.get(c, {}).get('rows', 0):,} of {c}" for c in study.corpora_of(fit))
     settings = ["more `restarts`", "known `pairs`"]
     if getattr(fit.settings, "match_in", None) == "target":

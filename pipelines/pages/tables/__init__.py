@@ -28,8 +28,8 @@ Measured = dict[str, tuple[Any, dict[str, Any]]]  # name -> row, metrics
 
 def measured(study: Study, verb: str) -> Measured:
     """Return the rows of a verb that have results, with their metrics."""
-    results = store.read_metrics(verb)
-    return {name: (row, results[name]) for name, row in getattr(study, verb).items() if name in results}
+    rows = getattr(study, verb)
+    return {name: (rows[name], metrics) for name, metrics in store.read_metrics(verb, rows).items()}
 
 
 def grouped(study: Study, verb: str, *keys: str) -> dict[Any, Measured]:

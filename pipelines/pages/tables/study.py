@@ -46,7 +46,7 @@ def quoted(row: Published) -> list[str]:
 def cell_value(cell: str) -> float | None:
     """Return the number at `verb.row.measure`, or None if it was not measured."""
     verb, *keys = cell.split(".")
-    value: Any = store.read_metrics(verb)
+    value: Any = store.read_metrics(verb, keys[:1])
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value if isinstance(value, (int, float)) else None

@@ -36,11 +36,9 @@ or the splits that its row names. The verdict is its agreement with fits to othe
 
 def corpora_table(study: Study) -> list[str]:
     """One row per corpus."""
-    collected = store.read_metrics("collect")
     rows = [
         [name, origin(study, name), m["rows"], m["test"], f"{m['words']:.0f}", m["labels"] or ""]
-        for name in study.corpora
-        if (m := collected.get(name))
+        for name, m in store.read_metrics("collect", study.corpora).items()
     ]
     header = ["corpus", "texts", "rows", "held out", "words per text", "own labels"]
     return ["## Corpora", "", *table(header, rows)]
@@ -48,7 +46,7 @@ def corpora_table(study: Study) -> list[str]:
 
 def translation_table(study: Study) -> list[str]:
     """One block per pair of embeddings: unpaired translators first, then naive ones and oracles."""
-    judged, spaces, fits, blocks = store.alignments(), study.spaces(), study.translators(), []
+    judged, spaces, fits, blocks = store.alignments(study), study.spaces(), study.translators(), []
     for (source, target), every in grouped(study, "evaluate", "source", "target").items():
         names = sorted(every, key=lambda n: KINDS.index(fits[every[n][0].translator].supervision))
         cells = []
@@ -119,7 +117,7 @@ def title(study: Study, source: str, target: str) -> str:
 def judged_table(study: Study) -> list[str]:
     """One row per translator that only its verdict judges."""
     fits, spaces, rows = study.translators(), study.spaces(), []
-    collected = store.read_metrics("collect")
+    collected = store.read_metrics("collect", study.corpora)
     for name, metrics in unmeasured(study).items():
         fit, seeds = fits[name], metrics["by seed"].values()
         sizes = [collected.get(spaces[side].corpus, {}).get("rows", "") for side in (fit.source, fit.target)]
@@ -132,6 +130,6 @@ def judged_table(study: Study) -> list[str]:
 
 def unmeasured(study: Study) -> dict[str, dict[str, Any]]:
     """Return the verdicts of translators that no row of `evaluate` measures, by name."""
-    evaluated, verdicts = {row.translator for row in study.evaluate.values()}, store.alignments()
+    evaluated, verdicts = {row.translator for row in study.evaluate.values()}, store.alignments(study)
     names = [name for name in study.translators() if name not in evaluated]
     return {name: verdicts[name] for name in names if "verdict" in verdicts.get(name, {})}
