@@ -190,6 +190,12 @@ def test_a_translator_that_is_not_what_dvc_lock_names_is_refused(client, capsys,
     assert "not the bytes that dvc.lock names" in refused(capsys, "best")
 
 
+def test_a_number_in_another_notation_is_no_change(own_folder):
+    put("params.yaml", "finetune: {a: {lr: 3e-5}}\n")
+    put("dvc.lock", "stages: {f: {params: {params.yaml: {finetune.a: {lr: 3e-05}}}}}\n")
+    assert intact.changed_rows("f") == []
+
+
 # ---------------------------------------------------------------- over HTTP
 
 

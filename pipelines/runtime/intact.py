@@ -13,7 +13,7 @@ import yaml
 
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import try_lock
-from pipelines.study.reading import FAST
+from pipelines.study.reading import Loader
 
 LOCK, PARAMS, RUNS = Path("dvc.lock"), Path("params.yaml"), Path(".cache/runs")
 DVC, PATIENCE = Path(".dvc/tmp/lock"), 10.0  # seconds; DVC locks this file while it works
@@ -48,7 +48,7 @@ def locked(key: Literal["outs", "deps"]) -> list[tuple[str, str, str]]:
 
 def changed_rows(stage: str) -> list[str]:
     """Return the rows of params.yaml, as `table.name`, that DVC's last run of a stage had otherwise."""
-    tables = yaml.load(PARAMS.read_bytes(), FAST)
+    tables = yaml.load(PARAMS.read_bytes(), Loader)
     return [
         row
         for row, was in _lock().rows.get(stage, {}).items()
@@ -80,7 +80,7 @@ def _lock() -> _Lock:
 
 @lru_cache(maxsize=1)
 def _parsed(lock: Path, changed: int, size: int) -> _Lock:
-    stages = (yaml.load(lock.read_bytes(), FAST) or {}).get("stages") or {}
+    stages = (yaml.load(lock.read_bytes(), Loader) or {}).get("stages") or {}
     files = {
         key: [
             (name, f["path"], f["md5"]) for name, of in stages.items() for f in of.get(key, ()) if "md5" in f
