@@ -213,7 +213,7 @@ def _corpora(row: Finetune, study: params.Study) -> Iterator[str]:
     """Yield the corpora that an encoder was trained on: the row's, and those of the rows it starts from."""
     yield row.corpus
     table, start = Made.maker(row.start)
-    if table == "encoders":
+    while table == "encoders":
         table, start = Made.maker(study.encoders[start].path)
     if table == "finetune":
         yield from _corpora(study.finetune[start], study)

@@ -16,6 +16,7 @@ from pipelines.aligners.core.hubness import InvertedSoftmax
 from pipelines.aligners.core.translator import Linear
 from pipelines.encoders import pooling
 from pipelines.runtime import intact, store
+from pipelines.study import params
 from tests.small import TEXTS, normal, put, tables_of, write_network, write_translator, write_yaml
 
 D, E = 24, 16
@@ -156,6 +157,16 @@ def test_an_encoder_is_registered_with_its_metrics(client, capsys):
     assert version.tags["private"] == "True"
     [metric] = logged.metrics
     assert (metric.key, metric.value, metric.dataset_name) == ("similarity/dev/spearman", 61.5, "sts")
+
+
+def test_an_encoder_was_trained_on_the_corpora_of_all_that_it_starts_from():
+    first = {"corpus": "mails", "dev": "sts", "network": {}, "steps": 1}
+    later = first | {"corpus": "news", "start": "data/encoders/renamed"}
+    paths = {"copied": "data/trained/first", "renamed": "data/encoders/copied"}
+    encoders = {name: {"source": "path", "path": path} for name, path in paths.items()}
+    rows = tables_of("mails news sts", "", finetune={"first": first, "later": later})
+    study = params.Study.model_validate(rows | {"encoders": encoders})
+    assert [*publish._corpora(study.finetune["later"], study)] == ["news", "mails"]
 
 
 @pytest.mark.parametrize(
