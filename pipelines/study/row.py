@@ -89,9 +89,10 @@ class Made(Ref):
     @classmethod
     def maker(cls, path: str) -> tuple[str, str]:
         """Return table and name of the row whose stage makes a path; two empty texts if no stage does."""
+        path = os.path.relpath(path or ".")  # ./data, data/../data and absolute paths are one to DVC
         for folder, table in cls.FOLDERS.items():
             if path.startswith(folder):
-                return table, path.removeprefix(folder).rstrip("/")
+                return table, path.removeprefix(folder)
         return "", ""
 
 
@@ -176,7 +177,8 @@ def refuse_unknown_keys(given: Any, names: Iterable[str], also: Iterable[str] = 
     errors: list[InitErrorDetails] = []
     for key in given if isinstance(given, dict) else ():
         if key not in names:
-            message = "unknown key" + _nearest(str(key), [*names, *also])
+            # `settings` is a field, but no key of a file: an aligner's settings are keys of the row
+            message = "unknown key" + _nearest(str(key), {*names, *also} - {"settings"})
             fault = PydanticCustomError("unknown_key", "{m}", {"m": message})
             errors.append({"type": fault, "loc": (key,), "input": given})
     if errors:
