@@ -36,6 +36,7 @@ dvc.rwlock.make_lock = partial(dvc.lock.make_lock, wait=True)  # else a stage fa
 LOG = logging.getLogger("dvc")
 LOG.setLevel(logging.WARNING)
 FORK = get_context("fork")
+UNCHANGED = 64  # exit code of a process that found its stage up to date
 SILENCE = 8.0  # seconds without a line of a stage before it is named
 GPU = any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/kfd"))
 
@@ -45,7 +46,7 @@ class Repro:
 
     def __init__(self, targets: list[str], jobs: int) -> None:
         self.most = jobs or 2  # stages at a time
-        self.code, self.running = 0, dict[str, BaseProcess]()
+        self.code, self.unchanged, self.running = 0, 0, dict[str, BaseProcess]()
         self.needs, self.left, self.gpu = dict[str, set[str]](), list[str](), set[str]()
         with Repo(_wait_for_lock=True) as repo, repo.lock:
             for folder in Path(repo.stage_cache.cache_dir).glob("*/*"):
@@ -99,7 +100,9 @@ class Repro:
                 print(f"    {stage}: {line.decode(errors='replace').rstrip()}", flush=True)
         worker = self.running.pop(stage)
         worker.join()
-        if worker.exitcode and not self.code:
+        if worker.exitcode == UNCHANGED:
+            self.unchanged += 1
+        elif worker.exitcode and not self.code:
             if worker.exitcode < 0:
                 print(f"ERROR: DVC was killed while it ran {stage}", flush=True)
             self.stop(max(worker.exitcode, 1))
@@ -122,7 +125,7 @@ def work(stage: str, write: int) -> None:
     os.dup2(write, 2)
     try:
         with Repo(_wait_for_lock=True) as repo:
-            reproduce(repo, stage, single_item=True)
+            sys.exit(0 if reproduce(repo, stage, single_item=True) else UNCHANGED)
     except DvcException:
         LOG.exception("")
         sys.exit(255)
@@ -148,7 +151,7 @@ def main() -> int:
     if stages := len(repro.left):
         asyncio.run(repro.run())
     if not repro.code:
-        did = f"{stages} of them run or restored, in {time.monotonic() - start:.0f} s"
+        did = f"{stages - repro.unchanged} of them run or restored, in {time.monotonic() - start:.0f} s"
         print(f"{len(repro.needs)} stages, {did if stages else 'all up to date'}")
     return repro.code
 

@@ -150,6 +150,15 @@ def test_jobs_says_how_many_stages_run_at_a_time(own_folder, monkeypatch):
     assert talk(code=2) == "ERROR: JOBS=all: how many stages at a time? A whole number\n"
 
 
+def test_a_stage_whose_inputs_stay_the_same_is_not_counted(own_folder):
+    dvc("init", "--quiet", "--no-scm")
+    stages = {"a": {"cmd": "echo > x", "deps": ["in"], "outs": ["x"]}, "b": {"cmd": "cat x", "deps": ["x"]}}
+    write_yaml("dvc.yaml", {"stages": stages})
+    for content, count in (("1", 2), ("2", 1)):
+        put("in", content)
+        assert f"2 stages, {count} of them run or restored" in talk()
+
+
 def test_a_broken_run_cache_does_not_stop_the_next_run(repository, tmp_path):
     runs = repository / ".dvc/cache/runs"
     shutil.copytree(runs, tmp_path / "runs")
