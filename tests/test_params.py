@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipelines import align, fetch, report
-from pipelines.runtime import stage, track
+from pipelines.runtime import stage, store, track
 from pipelines.runtime.errors import BadInput
 from pipelines.study import activate, params
 from pipelines.study.__main__ import main
@@ -200,24 +200,35 @@ def test_help_of_a_verb_lists_the_rows_and_their_keys(own_folder, monkeypatch, c
     assert not Path("report").exists()
 
 
+SETTINGS, CODE = "params.yaml", "pipelines/aligners/identity"
+
+
 @pytest.mark.parametrize(
-    ("change", "code"),
+    ("path", "change", "code"),
     [
-        ({"about": "other"}, 0),
-        ({"align": {"ab": ALIGN | {"clusters": 40}}}, 2),
-        ({"encoders": STUDY["encoders"] | {"minilm": WHEEL | {"max_tokens": 7}}}, 2),  # of the row's target
-        ({"align": {}, "evaluate": {}}, 2),
+        (SETTINGS, {"about": "other"}, 0),
+        (SETTINGS, {"align": {"ab": ALIGN | {"clusters": 40}}}, 2),
+        # Of the row's target
+        (SETTINGS, {"encoders": STUDY["encoders"] | {"minilm": WHEEL | {"max_tokens": 7}}}, 2),
+        (SETTINGS, {"align": {}, "evaluate": {}}, 2),
+        (CODE, {}, 2),
+        ("pipelines/aligners/procrustes", {}, 0),  # of other rows
     ],
 )
-def test_settings_that_change_while_a_stage_runs_are_not_locked_with_its_results(
-    change, code, own_folder, monkeypatch, capsys
+def test_what_changes_while_a_stage_runs_is_not_locked_with_its_results(
+    path, change, code, own_folder, monkeypatch, capsys
 ):
-    """DVC reads params.yaml at the end of a stage."""
+    """DVC reads params.yaml and code at the end of a stage."""
 
     def align(name, row, study, run):
-        write_yaml("params.yaml", STUDY | change)
+        write_yaml(path if path == SETTINGS else f"{path}/__init__.py", STUDY | change)
 
     write_yaml("params.yaml", STUDY)
+    deps = ["data", "pipelines/aligners/${item.aligner}"]
+    write_yaml("dvc.yaml", {"stages": {"align": {"foreach": "${align}", "do": {"deps": deps}}}})
+    for aligner in ("identity", "procrustes"):
+        put(f"pipelines/aligners/{aligner}/__init__.py", "")
+    monkeypatch.setattr(store, "__file__", "pipelines/runtime/store.py")
     monkeypatch.setattr("sys.argv", ["align", "align@ab"])
     monkeypatch.setenv("DVC_STAGE", "align@ab")
     monkeypatch.setattr(stage, "_end_with_dvc", lambda: None)
@@ -225,7 +236,7 @@ def test_settings_that_change_while_a_stage_runs_are_not_locked_with_its_results
     with pytest.raises(SystemExit) if code else nullcontext() as ended:
         stage.main(align)
     assert not code or ended.value.code == code
-    assert ("params.yaml changed while this ran" in capsys.readouterr().err) == bool(code)
+    assert (f"{path} changed while this ran" in capsys.readouterr().err) == bool(code)
 
 
 def test_a_newline_in_a_value_does_not_break_the_line(own_folder, monkeypatch, capsys):

@@ -5,12 +5,16 @@ With `processes: n` in the row, the command starts itself n times (`launch`).
 
 import ctypes
 import os
+import re
 import signal
 import sys
 import traceback
 from collections.abc import Callable
 from inspect import getdoc
+from pathlib import Path
 from typing import Any, NoReturn
+
+import yaml
 
 from pipelines import freeze_gc
 from pipelines.runtime import intact, launch, store, track
@@ -18,6 +22,7 @@ from pipelines.runtime.errors import BadInput, cut
 from pipelines.runtime.files import unwritable
 from pipelines.study import params
 from pipelines.study.keys import usage
+from pipelines.study.reading import Loader
 
 PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 
@@ -58,18 +63,30 @@ def _run(verb: Callable[..., None]) -> None:
         launch.launch(processes)
         return
     freeze_gc()
+    code = _code(verb.__name__, row)
     with track.run(verb.__name__, name, row, study.study, study.named(row) if row else {}) as run:
         verb(name, row, study, run)
+        now = _code(verb.__name__, row)
+        changed = [path for path, digest in code.items() if now.get(path) != digest]
         edited = "DVC_STAGE" in os.environ and intact.PARAMS.read_bytes() != text
         if edited and _settings(table, name, study) != _settings(table, name, params.load()):
-            raise BadInput("params.yaml changed while this ran: `dvc repro` runs it again")
+            changed.append(str(intact.PARAMS))
+        if changed:  # DVC reads settings and code when a stage ends: dvc.lock would name others than it had
+            raise BadInput(f"{', '.join(changed)} changed while this ran: `dvc repro` runs it again")
+
+
+def _code(verb: str, row: Any) -> dict[str, str]:
+    """Return a digest of each file or package of code that dvc.yaml lists for a stage; none without DVC."""
+    if "DVC_STAGE" not in os.environ:
+        return {}
+    stage = yaml.load(Path("dvc.yaml").read_bytes(), Loader)["stages"][verb]
+    listed = [dep for dep in stage.get("do", stage)["deps"] if dep.startswith("pipelines/")]
+    paths = [re.sub(r"\$\{item\.(\w+)}", lambda key: getattr(row, key[1]), dep) for dep in listed]
+    return {path: store.code_digest(path.removeprefix("pipelines/")) for path in paths if Path(path).exists()}
 
 
 def _settings(table: str | None, name: str, study: params.Study) -> Any:
-    """Return what a stage reads of a study: its row and the rows that this names, or all.
-
-    DVC reads params.yaml when a stage ends, so dvc.lock would name settings that the stage did not run with.
-    """
+    """Return what a stage reads of a study: its row and the rows that its row names, or all."""
     if not table:
         return study
     row = getattr(study, table).get(name)
