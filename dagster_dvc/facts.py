@@ -95,8 +95,8 @@ def show(path: Path) -> Any:
 
 def _rows(path: Path) -> list[dg.TableRecord]:
     with open(path, encoding="utf-8", newline="") as file:
-        rows = islice(csv.DictReader(file, delimiter=DELIMITERS[path.suffix]), ROWS)
-        # A field beyond the header has the key None
+        # A row may be shorter than the header; a field beyond the header has the key None
+        rows = islice(csv.DictReader(file, restval="", delimiter=DELIMITERS[path.suffix]), ROWS)
         return [dg.TableRecord({k: str(v) for k, v in row.items() if k is not None}) for row in rows]
 
 

@@ -172,6 +172,7 @@ def read(root: Path, prefix: str = "") -> dict[str, Stage]:
             for path in dict.fromkeys(needed)
             if not any(overlap(path, out) for out in made)
         }
+        listed = [path for file in {s.dvcfile for s in selected.values()} for path in file.metrics]
         # By name, not by `addressing`: that is relative to the folder in which this process happens to be.
         names = {s: name for name, s in selected.items()}
         upstream = {
@@ -195,7 +196,6 @@ def read(root: Path, prefix: str = "") -> dict[str, Stage]:
             raise GraphError(
                 f"dvc.yaml: {other!r} and {stage.name!r} are the same name to Dagster: {'/'.join(stage.key)}"
             )
-    listed = yaml.load((root / "dvc.yaml").read_bytes(), Loader).get("metrics") or ()
     return {
         stage.name: replace(stage, op=op, metrics=stage.metrics + _outside(stage, listed))
         for stage, op in zip(stages, _ops(stages), strict=True)
@@ -338,9 +338,8 @@ def overlap(one: str, other: str) -> bool:
 
 
 def digest(value: Any) -> str:
-    return hashlib.md5(
-        json.dumps(value, sort_keys=True, default=str).encode(), usedforsecurity=False
-    ).hexdigest()
+    plain = json.loads(json.dumps(value, default=str))  # keys are texts: 1 and "a" cannot be sorted together
+    return hashlib.md5(json.dumps(plain, sort_keys=True).encode(), usedforsecurity=False).hexdigest()
 
 
 def _explained(root: Path, error: BaseException) -> str:

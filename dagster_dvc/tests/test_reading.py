@@ -32,7 +32,7 @@ def test_what_the_component_uses_of_dvc_is_still_there(module):
             pytest.fail(f"{module}.{name} has no parameter {sorted(gone)} any more", pytrace=False)
 
 
-def project(root: Path, stages: dict, **more: list[str]) -> None:
+def project(root: Path, stages: dict, **more: list) -> None:
     content = yaml.safe_dump({"stages": stages, **more})
     (initialised(root) / "dvc.yaml").write_text(content)
 
@@ -74,10 +74,16 @@ def test_metrics_may_stand_outside_of_the_stages(tmp_path):
         "train": {"cmd": "true", "outs": ["live", "a.json"], "metrics": ["b.json"]},
         "other": {"cmd": "true", "outs": ["c"]},
     }
-    listed = ["live/metrics.json", "b.json", "elsewhere.json", "a.json"]
-    project(tmp_path, stages, metrics=listed)
+    listed = ["${live}/metrics.json", "b.json", "elsewhere.json", "a.json"]
+    project(tmp_path, stages, metrics=listed, vars=[{"live": "live"}])
     found = {name: stage.metrics for name, stage in read(tmp_path).items()}
     assert found == {"train": ("b.json", "live/metrics.json", "a.json"), "other": ()}
+
+
+def test_keys_of_a_parameter_may_be_of_several_types(tmp_path):
+    project(tmp_path, {"train": {"cmd": "true", "params": ["rows"]}})
+    (tmp_path / "params.yaml").write_text("rows: {1: a, b: c}")
+    assert list(read(tmp_path)) == ["train"]
 
 
 def test_metrics_may_be_a_folder(tmp_path):

@@ -324,6 +324,14 @@ def test_a_large_picture_is_named_and_not_embedded(tmp_path):
     assert show(large).value == str(large)
 
 
+def test_a_cell_that_is_not_there_is_empty(tmp_path):
+    (tmp_path / "t.csv").write_text("a,b\n1\n2,3,4\n")
+    assert [row.data for row in show(tmp_path / "t.csv").records] == [
+        {"a": "1", "b": ""},
+        {"a": "2", "b": "3"},
+    ]
+
+
 @pytest.mark.parametrize(("name", "content"), [("t.csv", b"a,b\n\xe9,1\n"), ("t.md", b"caf\xe9")])
 def test_a_table_that_cannot_be_read_is_named_and_no_stage_fails_for_it(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
