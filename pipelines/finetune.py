@@ -64,7 +64,8 @@ def finetune(name: str, row: Finetune, study: params.Study, run: track.Run) -> N
     paths = {role: store.corpus_path(corpus) for role, corpus in (("train", row.corpus), ("dev", row.dev))}
     for role, path in paths.items():
         run.input(path, role)
-    model = [store.digest(file) for file in sorted(Path(row.start).rglob("*")) if file.is_file()]
+    files = sorted(store.intact(Path(row.start)).rglob("*"))
+    model = [store.digest(file) for file in files if file.is_file()]
     code = store.code_digest("contrastive", "distributed", "encoders", "finetune", "measures")
     made_from = (code, row, model, *map(store.digest, paths.values()))
     with (

@@ -21,7 +21,18 @@ from pipelines.measures.similarity import sts
 from pipelines.runtime import store
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Encoder, Network
-from tests.small import FINETUNE, NETWORK, TEXTS, normal, run_stage, study_of, write_corpus, write_pairs
+from tests.small import (
+    FINETUNE,
+    NETWORK,
+    TEXTS,
+    normal,
+    put,
+    refusal,
+    run_stage,
+    study_of,
+    write_corpus,
+    write_pairs,
+)
 
 
 @pytest.mark.parametrize("weight", [None, 0.0, 2.0])
@@ -197,6 +208,13 @@ def test_a_plain_checkpoint_is_a_start_and_an_encoder(corpora):
 def test_bad_rows_are_named(corpora, row, message):
     with pytest.raises((BadInput, ValueError), match=message):
         run(**row)
+
+
+def test_a_damaged_start_is_refused(corpora):
+    put("start/model.safetensors", "damaged")
+    put("dvc.lock", "stages: {finetune@first: {outs: [{path: start, md5: another}]}}")
+    with refusal("start: not the bytes that dvc.lock names"):
+        run(start="start", network=None)
 
 
 @pytest.mark.parametrize("warmup", [0, 7])
