@@ -20,9 +20,10 @@ DVC, PATIENCE = Path(".dvc/tmp/lock"), 10.0  # seconds; DVC locks this file whil
 
 
 def intact(path: Path) -> Path:
-    """Return `path` if dvc.lock does not name it, or names these bytes; of a folder, all files count.
+    """Return `path` if its bytes, or those of all files of a folder, are what dvc.lock names.
 
-    Raises BadInput for other bytes, unless the stage was run by hand since, and wrote them.
+    A path that dvc.lock does not name, or that a later run by hand wrote, is returned too. Raises BadInput
+    for all other bytes.
     """
     named = [
         (stage, Path(out), md5)
@@ -42,12 +43,12 @@ def intact(path: Path) -> Path:
 
 
 def locked(key: Literal["outs", "deps"]) -> list[tuple[str, str, str]]:
-    """Return (stage, path, md5) of all that stages wrote or read, as dvc.lock says; nothing without it."""
+    """Return (stage, path, md5) of all that stages wrote or read. Without a dvc.lock the list is empty."""
     return _lock().files[key]
 
 
 def changed_rows(stage: str) -> list[str]:
-    """Return the rows of params.yaml, as `table.name`, that DVC's last run of a stage had otherwise."""
+    """Return the rows, as `table.name`, that have changed in params.yaml since DVC last ran a stage."""
     tables = yaml.load(PARAMS.read_bytes(), Loader)
     return [
         row

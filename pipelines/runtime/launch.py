@@ -19,14 +19,15 @@ BAD_INPUT = 2  # exit code
 
 
 def needed(processes: int) -> bool:
-    """Return whether this process starts others: not if we or torchrun started it as one of several."""
+    """Return whether this process must start others. One that `launch` or torchrun started must not."""
     return processes > 1 and "WORLD_SIZE" not in os.environ
 
 
 def launch(processes: int) -> None:
     """Run this command in `processes` processes on this machine, until all have ended.
 
-    Raises BadInput if one of them did, or was killed. Exits with 1, after the traceback, if one failed.
+    Raises BadInput if one of them raised it or was killed. If one failed otherwise, prints its traceback and
+    exits with 1.
     """
     import torch
     from torch.distributed.elastic.multiprocessing.api import SignalException

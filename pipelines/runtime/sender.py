@@ -168,9 +168,10 @@ class Upload:
 
 
 def serve(stop: threading.Event, log: Path | None = None) -> int:
-    """Send runs until `stop` is set; return the exit code. One sender works at a time: wait for the lock.
+    """Send runs until `stop` is set. Return the exit code.
 
-    If `stop` is set while waiting, return once the other sender has sent `log`; at once without a `log`.
+    One sender works at a time, so this one first waits for the lock. If `stop` is set during this wait, the
+    other sender does the work: return once it has sent `log`, or at once without a `log`.
     """
     with open(store_file(".lock"), "ab") as lock:
         while not files.try_lock(lock):

@@ -71,7 +71,7 @@ def _run(verb: Callable[..., None]) -> None:
         edited = "DVC_STAGE" in os.environ and intact.PARAMS.read_bytes() != text
         if edited and _settings(table, name, study) != _settings(table, name, params.load()):
             changed.append(str(intact.PARAMS))
-        if changed:  # DVC reads settings and code when a stage ends: dvc.lock would name others than it had
+        if changed:  # DVC reads settings and code when a stage ends: dvc.lock would name the new ones
             raise BadInput(f"{', '.join(changed)} changed while this ran: `dvc repro` runs it again")
 
 
@@ -86,7 +86,7 @@ def _code(verb: str, row: Any) -> dict[str, str]:
 
 
 def _settings(table: str | None, name: str, study: params.Study) -> Any:
-    """Return what a stage reads of a study: its row and the rows that its row names, or all."""
+    """Return the settings that a stage reads: its row, with the rows that this names, or the whole study."""
     if not table:
         return study
     row = getattr(study, table).get(name)
@@ -102,9 +102,9 @@ def _refuse(verb: str, reason: str) -> NoReturn:
 
 
 def _end_with_dvc() -> None:
-    """Have Linux interrupt this process if DVC started it and dies.
+    """If DVC started this process, let Linux interrupt it when that DVC dies.
 
-    A stage run by hand may outlive its shell.
+    A stage that was started by hand may outlive its shell.
     """
     if sys.platform == "linux" and "DVC_STAGE" in os.environ:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background jobs without it
