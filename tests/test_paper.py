@@ -15,13 +15,13 @@ import polars as pl
 import pytest
 import torch
 from dvc.repo import Repo
-from transformers import BertConfig, BertModel, T5Config, T5ForConditionalGeneration
 
 from pipelines.study import activate, params
 from pipelines.study.expand import expand
 from pipelines.study.reading import read
 from tests import test_encoders as tiny
-from tests.small import ROOT, put, run_stage, upstream_of, write_report
+from tests.small import QUICK, ROOT, put, run_stage, upstream_of, write_report
+from tests.test_inversion import tiny_model
 
 DIMENSIONS = {"clip": 512, "qwen": 2560}  # of the paper's encoders; all others have 768
 
@@ -31,16 +31,8 @@ DIMENSIONS = {"clip": 512, "qwen": 2560}  # of the paper's encoders; all others 
 
 CLUSTERS = {"clusters": 4, "repeats": 2, "assignment_restarts": 2}
 ALIGNERS = {
-    "vec2vec": {
-        "steps": 4,
-        "min_steps": 4,
-        "log_every": 2,
-        "checkpoint_every": 2,
-        "batch": 16,
-        "width": 16,
-        "disc_width": 16,
-        "precision": "float32",
-    },
+    "vec2vec": QUICK["vec2vec"]
+    | {"steps": 4, "min_steps": 4, "log_every": 2, "checkpoint_every": 2, "precision": "float32"},
     "wasserstein_procrustes": {**CLUSTERS, "repeats": [2], "rounds": [40], "refinements": 2, "passes": 1},
     "mini_vec2vec": {**CLUSTERS, "neighbours": 5, "refine_steps": 2},
     "transport": {"points": 40},
@@ -90,7 +82,7 @@ def small_inverter(row, language_model):
     inverter = row["inverter"]
     if "model" not in inverter:
         return inverter | INVERTER
-    return inverter | {"model": str(language_model), "tokens": 12, "epochs": 1}
+    return inverter | {"model": language_model, "tokens": 12, "epochs": 1}
 
 
 # ---------------------------------------------------------------- one row of each kind
@@ -172,9 +164,8 @@ def load_dataset(name, config, *, data_files, streaming, **_):
 
 
 def plain_bert(folder):
-    """Save a checkpoint without a sentence-transformers folder, as bert-base-uncased is."""
-    model = BertModel(BertConfig(**tiny.SIZES, max_position_embeddings=40))
-    return tiny.saved(folder, model, tiny.tokenizer("[CLS] $A [SEP]"))
+    """Return a checkpoint without a sentence-transformers folder, as bert-base-uncased is."""
+    return tiny.bert(folder).with_name("transformer")
 
 
 MODELS = {"gtr": tiny.t5, "clip": tiny.clip, "qwen": tiny.qwen, "bert": plain_bert}  # all others: tiny.bert
@@ -185,22 +176,6 @@ def models_in_cache(study, cache, work):
     for name, row in study.encoders.items():
         if row.source == "hub":
             tiny.cached(MODELS.get(name, tiny.bert)(work / name), cache, row.model)
-
-
-def language_model(folder):
-    """Save a T5 that generates text."""
-    tokens = tiny.tokenizer("$A [SEP]", eos_token="[SEP]")
-    config = T5Config(
-        vocab_size=40,
-        d_model=32,
-        d_kv=8,
-        d_ff=64,
-        num_layers=1,
-        num_heads=2,
-        decoder_start_token_id=0,
-        eos_token_id=3,
-    )
-    return tiny.saved(folder, T5ForConditionalGeneration(config), tokens)
 
 
 def mimic(folder):
@@ -227,7 +202,7 @@ def test_every_kind_of_row_runs_and_published_numbers_show(name, offline):
     for verb, table in verbs.items():
         tree[table] = {row: tree[table][row] for of, row in stages if of == verb}
     torch.manual_seed(0)
-    tree = small(tree, language_model(offline / "t5"))
+    tree = small(tree, tiny_model(offline / "t5"))
     tree["published"] = {name: of_rows_that_run(row, tree) for name, row in tree["published"].items()}
     study = params.Study.model_validate(tree)
     models_in_cache(study, offline / "cache", offline / "models")
