@@ -1,10 +1,12 @@
 """Small texts, corpora, encoders and rows that tests of several files share."""
 
 import importlib
+import os
+import re
 import shutil
 import subprocess
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,7 +25,7 @@ from pipelines.aligners.core.translator import save
 from pipelines.contrastive import scratch
 from pipelines.corpora.kinds.scenes import synthetic
 from pipelines.encoders import pooling
-from pipelines.runtime import sender, store
+from pipelines.runtime import sender, stage, store, track
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.track import Run
 from pipelines.study import Network, SyntheticCorpus
@@ -70,10 +72,19 @@ def write_yaml(path, tree):
     Path(path).write_text(yaml.safe_dump(tree))
 
 
+def read_yaml(path):
+    return yaml.safe_load(Path(path).read_text("utf-8"))
+
+
+def blocks(page, language):
+    """Return the code of this language on a page of this project, block by block."""
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / page).read_text("utf-8"), re.DOTALL)
+
+
 def stages_of_dvc():
     """Return what dvc.yaml says of each stage, or of each row of a stage that has rows."""
-    stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
-    return {name: stage.get("do", stage) for name, stage in stages.items()}
+    stages = read_yaml(ROOT / "dvc.yaml")["stages"]
+    return {name: body.get("do", body) for name, body in stages.items()}
 
 
 def upstream_of(repo):
@@ -82,9 +93,10 @@ def upstream_of(repo):
     return {stage.addressing: {up.addressing for up in graph.successors(stage)} for stage in graph}
 
 
-def completed(*command, code=0, **more):
-    """Run a command that ends with this exit code; return what it said."""
-    done = subprocess.run(command, capture_output=True, text=True, **more)
+def completed(*command, code=0, env=None, **more):
+    """Run a command that ends with this exit code; return what it said. `env` is added to the environment."""
+    env = os.environ | (env or {})
+    done = subprocess.run(command, capture_output=True, text=True, env=env, **more)
     assert done.returncode == code, done.stdout + done.stderr
     return done
 
@@ -216,10 +228,17 @@ def write_report(study):
     importlib.import_module("pipelines.report").report("report", None, study, Run())
 
 
+def run_command(verb, monkeypatch, *arguments):
+    """Run `python -m pipelines.<verb>` in this process without MLflow."""
+    monkeypatch.setattr(track, "run", lambda *_: nullcontext(Run()))
+    monkeypatch.setattr("sys.argv", [verb.__name__, *arguments])
+    stage.main(verb)
+
+
 def run_stage(verb, study, name="row"):
     """Run a row's stage in this process without MLflow, and return its metrics, if it has any."""
-    stage = getattr(importlib.import_module(f"pipelines.{verb}"), verb)
-    stage(name, getattr(study, Study.tables()[verb])[name], study, Run())
+    run = getattr(importlib.import_module(f"pipelines.{verb}"), verb)
+    run(name, getattr(study, Study.tables()[verb])[name], study, Run())
     return store.read_metrics(verb, [name]).get(name, {})
 
 

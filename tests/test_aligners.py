@@ -1,9 +1,7 @@
 """Every aligner: seeded, saved and loaded alike, exact if the answer is known, one line for bad input."""
 
 import importlib
-import re
 from dataclasses import make_dataclass, replace
-from pathlib import Path
 from types import ModuleType
 from unittest.mock import Mock
 
@@ -31,7 +29,7 @@ from pipelines.aligners.wasserstein_procrustes import (
 from pipelines.aligners.wasserstein_procrustes.reflections import ReflectionCost, reflected
 from pipelines.measures.vectors import centred_unit
 from pipelines.study import settings_of
-from tests.small import QUICK, normal, put, quick_fit, refusal, rotation, seeded, sinkhorn
+from tests.small import QUICK, blocks, normal, put, quick_fit, refusal, rotation, seeded, sinkhorn
 
 SMALL = Settings(
     clusters=12, repeats=(10,), assignment_restarts=8, rounds=(600, 600, 600), refinements=10, passes=3
@@ -110,7 +108,7 @@ def test_an_aligner_of_ones_own_is_told_what_it_lacks(monkeypatch):
 
 
 def test_the_example_of_contributing_is_an_aligner():
-    [code] = re.findall(r"```python\n(.*?)```", Path("CONTRIBUTING.md").read_text("utf-8"), re.S)
+    [code] = blocks("CONTRIBUTING.md", "python")
     example = ModuleType("example")
     exec(code, vars(example))
     assert missing(example) is None

@@ -1,7 +1,6 @@
 """fit, load and verdict from Python: arrays in, arrays out; docs/python.md and the docstrings are true."""
 
 import doctest
-import re
 from functools import partial
 from unittest.mock import Mock
 
@@ -15,7 +14,7 @@ from pipelines.aligners.core.translator import Linear, best_seed, save
 from pipelines.aligners.core.verdict import Verdict, other_texts
 from pipelines.fitting import arrays, fits
 from pipelines.runtime import progress
-from tests.small import QUICK, ROOT, normal, put, refusal, rotation, seeded, two_encoders
+from tests.small import QUICK, blocks, normal, put, refusal, rotation, seeded, two_encoders
 
 EYE = np.eye(9)
 
@@ -164,6 +163,6 @@ def test_the_page_is_true(own_folder, monkeypatch):
     texts, turned = two_encoders()
     names = {"source": texts[:400], "target": turned[400:800]}
     names["partners"] = names["target"][:50]
-    for block in re.findall(r"```python\n(.*?)```", (ROOT / "docs/python.md").read_text(), re.S):
+    for block in blocks("docs/python.md", "python"):
         exec(block, names)
     assert names["translated"].shape == (400, 64)

@@ -23,14 +23,8 @@ def stage(name):
 def said(name, check):
     """One check as Dagster runs it."""
     definition = checks(Path(), stage(name), StudyComponent(project=Path()).checks_of(stage(name)))
-    asset = dg.AssetKey(name.split("@"))
-
-    @dg.asset(key=asset)
-    def something(): ...
-
-    job = dg.define_asset_job("j", dg.AssetSelection.checks(dg.AssetCheckKey(asset, check)))
-    definitions = dg.Definitions(assets=[something], asset_checks=[definition], jobs=[job])
-    found = definitions.resolve_job_def("j").execute_in_process()
+    key = dg.AssetCheckKey(dg.AssetKey(name.split("@")), check)
+    found = dg.materialize([definition], selection=dg.AssetSelection.checks(key))
     (evaluation,) = found.get_asset_check_evaluations()
     assert evaluation.severity is dg.AssetCheckSeverity.WARN
     return evaluation

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import time
-from contextlib import nullcontext
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -22,7 +21,7 @@ from pipelines.aligners.core.translator import Linear, load_best, load_seeds
 from pipelines.contrastive import point_sets
 from pipelines.contrastive.towers import Words
 from pipelines.inverters import Space, attacker, decoder
-from pipelines.runtime import files, launch, stage, store, track
+from pipelines.runtime import files, launch, stage, store
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.intact import intact, md5_of
 from pipelines.study import TrainImageText
@@ -30,6 +29,7 @@ from tests.small import (
     IMAGE_TEXT,
     normal,
     put,
+    run_command,
     tables_of,
     write_corpus,
     write_embeddings,
@@ -150,14 +150,12 @@ def test_a_damaged_file_is_refused_in_one_line(out, inside, read, lock):
 
 
 def test_a_stage_on_a_damaged_file_is_one_line_and_exit_code_2(monkeypatch, capsys):
-    monkeypatch.setattr(track, "run", lambda *_: nullcontext(track.Run()))
-    monkeypatch.setattr(sys, "argv", ["evaluate", "t"])
     write_yaml("params.yaml", STUDY)
     locked()
-    stage.main(evaluate.evaluate)
+    run_command(evaluate.evaluate, monkeypatch, "t")
     flip(Path("data/translators/t/seed-0.safetensors"), 300)
     with pytest.raises(SystemExit, match=r"^2$"):
-        stage.main(evaluate.evaluate)
+        run_command(evaluate.evaluate, monkeypatch, "t")
     said = capsys.readouterr().err
     assert said == (
         "evaluate t: data/translators/t: not the bytes that dvc.lock names (damaged, or changed by hand): "

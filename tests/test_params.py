@@ -10,12 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipelines import align, fetch, report
-from pipelines.runtime import stage, store, track
+from pipelines.runtime import stage, store
 from pipelines.runtime.errors import BadInput
 from pipelines.study import activate, params
 from pipelines.study.__main__ import main
 from tests.drills.inputs import bytes_changed, mutated
-from tests.small import ROOT, put, refusal, write_yaml
+from tests.small import ROOT, put, read_yaml, refusal, run_command, write_yaml
 
 TEXTS = {"corpus": "passages", "encoder": "minilm"}
 MADE, WHEEL = {"source": "synthetic", "path": "x"}, {"source": "wheel", "path": "c"}
@@ -154,8 +154,8 @@ def test_a_right_study_is_activated_and_a_wrong_one_is_not(folder, capsys):
     assert main(["activate", "mine"]) == 0
     kept = "; the edited one is kept in params.yaml.bak"
     assert capsys.readouterr().out == f"params.yaml is now studies/mine.yaml{kept}\n"
-    assert set(yaml.safe_load(active.read_text())) == set(params.Study.model_fields)
-    assert yaml.safe_load(active.read_text())["study"] == STUDY["study"]  # not the edited one
+    assert set(read_yaml(active)) == set(params.Study.model_fields)
+    assert read_yaml(active)["study"] == STUDY["study"]  # not the edited one
     active.write_text("study: later\n")
     assert main(["activate", "mine"]) == 0
     assert Path("params.yaml.bak").read_text() == "study: before\n"  # an earlier edit is not lost
@@ -186,16 +186,14 @@ def test_a_missing_file_is_named_before_anything_runs(folder, capsys):
 
 def test_help_of_a_verb_lists_the_rows_and_their_keys(own_folder, monkeypatch, capsys):
     write_yaml("params.yaml", STUDY | {"align": {"ab": ALIGN}})
-    monkeypatch.setattr("sys.argv", ["align", "--help"])
-    stage.main(align.align)
+    run_command(align.align, monkeypatch, "--help")
     said = capsys.readouterr().out
     assert said.startswith("align: fit translators")
     lines = said.splitlines()
     assert lines[lines.index("Rows of align in params.yaml:") + 1] == "  ab"
     of_aligner = lines[lines.index("Keys of aligner wasserstein_procrustes:") :]
     assert "  clusters (integer at least 2, default 30) of k-means, matched across the clouds" in of_aligner
-    monkeypatch.setattr("sys.argv", ["report", "-h"])
-    stage.main(report.report)
+    run_command(report.report, monkeypatch, "-h")
     assert capsys.readouterr().out.endswith("\nusage: python -m pipelines.report\n")
     assert not Path("report").exists()
 
@@ -229,12 +227,10 @@ def test_what_changes_while_a_stage_runs_is_not_locked_with_its_results(
     for aligner in ("identity", "procrustes"):
         put(f"pipelines/aligners/{aligner}/__init__.py", "")
     monkeypatch.setattr(store, "__file__", "pipelines/runtime/store.py")
-    monkeypatch.setattr("sys.argv", ["align", "align@ab"])
     monkeypatch.setenv("DVC_STAGE", "align@ab")
     monkeypatch.setattr(stage, "_end_with_dvc", lambda: None)
-    monkeypatch.setattr(track, "run", lambda *_: nullcontext(track.Run()))
     with pytest.raises(SystemExit) if code else nullcontext() as ended:
-        stage.main(align)
+        run_command(align, monkeypatch, "align@ab")
     assert not code or ended.value.code == code
     assert (f"{path} changed while this ran" in capsys.readouterr().err) == bool(code)
 
@@ -242,10 +238,8 @@ def test_what_changes_while_a_stage_runs_is_not_locked_with_its_results(
 def test_a_newline_in_a_value_does_not_break_the_line(own_folder, monkeypatch, capsys):
     encoders = {"wordllama": WHEEL | {"model": "a\nb"}}
     write_yaml("params.yaml", {"study": "t", "encoders": encoders})
-    monkeypatch.setattr("sys.argv", ["fetch", "wordllama"])
-    monkeypatch.setattr(track, "run", lambda *_: nullcontext(track.Run()))
     with pytest.raises(SystemExit, match=r"^2$"):
-        stage.main(fetch.fetch)
+        run_command(fetch.fetch, monkeypatch, "wordllama")
     assert capsys.readouterr().err.startswith("fetch wordllama: encoder a\\nb: no such wheel")
 
 

@@ -1,13 +1,11 @@
 """Whole stages in two processes on the CPU, started as a user starts them, do what one process does."""
 
-import os
 import sys
 from pathlib import Path
 
 import polars as pl
 import pytest
 import torch
-import yaml
 from pydantic import ValidationError
 from safetensors.torch import load_file
 
@@ -63,10 +61,10 @@ def activated(study):
 
 def run(verb, *program, processes=2, code=0):
     """Run `python -m pipelines.<verb> row`, or another program, and return its errors."""
-    study = yaml.safe_load(Path("study.yaml").read_text())
+    study = small.read_yaml("study.yaml")
     study[verb]["row"]["processes"] = processes
     activated(study)
-    env = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    env = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     command = [sys.executable, *(program or ["-m", f"pipelines.{verb}"]), "row"]
     said = small.completed(*command, code=code, env=env).stderr
     assert code or not list(store.WORK.glob("*/row"))
@@ -159,7 +157,7 @@ def outputs(folder):
 @pytest.mark.parametrize("seeds", [[0, 1, 2], [0]])
 def test_fits_of_two_processes_are_those_of_one(project, verb, seeds):
     generator = small.seeded()
-    study = yaml.safe_load(Path("study.yaml").read_text())
+    study = small.read_yaml("study.yaml")
     for name, dim in (("a", 6), ("b", 8)):
         study["embed"][name] = {"corpus": "many", "encoder": "static"}
         small.write_embeddings(name, torch.randn(200, dim, generator=generator), encoder=name, corpus="many")

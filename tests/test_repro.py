@@ -10,10 +10,9 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-import yaml
 
 from pipelines.study import activate
-from tests.small import ROOT, InAThread, completed, copied, put, write_yaml
+from tests.small import ROOT, InAThread, blocks, completed, copied, put, read_yaml, write_yaml
 from tests.test_track import runs
 
 STUDY = {
@@ -46,8 +45,7 @@ STUDY = {
 
 def run(*command, code=0):
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    env = os.environ | {"PATH": path, "MLFLOW_TRACKING_URI": ""}
-    done = completed(*command, code=code, env=env)
+    done = completed(*command, code=code, env={"PATH": path, "MLFLOW_TRACKING_URI": ""})
     return done.stdout + done.stderr
 
 
@@ -166,7 +164,7 @@ def test_a_broken_run_cache_does_not_stop_the_next_run(repository, tmp_path):
     for folder in cached:
         shutil.rmtree(folder)
         folder.mkdir()
-    lock = yaml.safe_load(Path("dvc.lock").read_text())
+    lock = read_yaml("dvc.lock")
     lock["stages"].pop("evaluate@wasserstein")
     write_yaml("dvc.lock", lock)
     assert cached
@@ -205,15 +203,14 @@ run_stage(sys.argv[1], params.load(), sys.argv[2])
     ],
 )
 def test_a_killed_stage_leaves_no_half_file_and_the_same_bytes(repository, verb, name, rename):
-    outs = yaml.safe_load(Path("dvc.lock").read_text())["stages"][f"{verb}@{name}"]["outs"]
+    outs = read_yaml("dvc.lock")["stages"][f"{verb}@{name}"]["outs"]
     paths = [path for out in outs for path in (Path(out["path"]), *Path(out["path"]).rglob("*"))]
     files = [path for path in paths if path.is_file()]
     whole = [file.read_bytes() for file in files]
     for file in files:
         file.write_bytes(b"old")
     command = [sys.executable, "-c", KILLED, verb, name, str(rename)]
-    env = os.environ | {"PYTHONPATH": f"{repository}:{ROOT}"}
-    completed(*command, code=-signal.SIGKILL, env=env)
+    completed(*command, code=-signal.SIGKILL, env={"PYTHONPATH": f"{repository}:{ROOT}"})
     left = [file.read_bytes() if file.exists() else b"old" for file in files]
     assert all(now in (b"old", then) for now, then in zip(left, whole, strict=True))
     assert left != whole
@@ -233,15 +230,12 @@ def test_an_experiment_reruns_one_stage_and_its_dependents(repository):
     assert last.data.tags["dvc.exp"] == "five"
 
 
-def blocks(kind):
-    """Return the commands of the docs."""
-    return re.findall(rf"```{kind}\n(.*?)```", (ROOT / "docs/dvc.md").read_text(), re.DOTALL)
-
-
 @pytest.mark.slow
 def test_the_walk_through_of_the_docs_does_what_it_says(repository, monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
-    shown, experiment, kept, back, _, clone = (run("bash", "-euc", block) for block in blocks("sh"))
+    shown, experiment, kept, back, _, clone = (
+        run("bash", "-euc", block) for block in blocks("docs/dvc.md", "sh")
+    )
     assert re.search(r"report/metrics/evaluate/wasserstein.json +0\.\d+", shown)
     assert re.search(r"forty.* 40 ", experiment)
     for said in (experiment, kept, clone):  # what changed is named
@@ -267,7 +261,7 @@ def test_a_server_that_speaks_s3_is_a_remote(repository, monkeypatch):
     try:
         address = "http://{}:{}".format(*server.get_host_and_port())
         urllib.request.urlopen(urllib.request.Request(f"{address}/bucket", method="PUT")).close()
-        push, pull = blocks("sh s3")
+        push, pull = blocks("docs/dvc.md", "sh s3")
         run("git", "add", "params.yaml", "dvc.lock", "report")
         run("git", "commit", "-qm", "reproduced", "--allow-empty")
         run("bash", "-euc", push.replace("http://localhost:9000", address))

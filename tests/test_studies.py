@@ -11,7 +11,7 @@ from dvc.repo import Repo
 
 from pipelines.study import activate, params
 from pipelines.study.row import Made
-from tests.small import ROOT, WITHOUT_GIT, copied, put, stages_of_dvc, write_yaml
+from tests.small import ROOT, WITHOUT_GIT, blocks, copied, put, read_yaml, stages_of_dvc, write_yaml
 
 pytestmark = pytest.mark.filterwarnings("ignore:_NoneStep")  # what DVC does with pygtrie
 STUDIES = sorted((ROOT / "studies").glob("*.yaml"))
@@ -54,7 +54,7 @@ def test_dvc_reads_every_study(path, repository):
 
 @pytest.mark.parametrize("page", ["README.md", "docs/dvc.md"])
 def test_changes_on_the_command_line_are_to_keys_that_the_sample_has(page):
-    study = yaml.safe_load((ROOT / "studies/sample.yaml").read_text())
+    study = read_yaml(ROOT / "studies/sample.yaml")
     changes = re.findall(r"-S ([\w.-]+)=", (ROOT / page).read_text())
     assert changes
     for change in changes:
@@ -63,9 +63,8 @@ def test_changes_on_the_command_line_are_to_keys_that_the_sample_has(page):
 
 
 def test_documented_rows_go_with_the_study_of_own_texts():
-    page = (ROOT / "docs/configuration.md").read_text()
-    [block] = re.findall(r"```yaml\n(corpora:\n  l.*?)```", page, re.DOTALL)
-    study = yaml.safe_load((ROOT / "studies/own.yaml").read_text())
+    [block] = [rows for rows in blocks("docs/configuration.md", "yaml") if rows.startswith("corpora:\n  l")]
+    study = read_yaml(ROOT / "studies/own.yaml")
     for table, rows in yaml.safe_load(block).items():
         study[table] = study.get(table, {}) | rows
     assert params.Study.model_validate(study).translators()["leaked"].supervision == "unpaired"

@@ -15,7 +15,6 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
-import yaml
 
 from pipelines.aligners import wasserstein_procrustes
 from pipelines.aligners.core.parts import Parts
@@ -25,7 +24,7 @@ from pipelines.fitting.fits import write_verdicts
 from pipelines.runtime.errors import BadInput
 from pipelines.tool import doctor, encoders, validate
 from pipelines.tool.__main__ import main
-from tests.small import completed, put, refusal, two_encoders, write_yaml
+from tests.small import completed, put, read_yaml, refusal, two_encoders, write_yaml
 
 PARTS = Parts(torch.zeros(64), torch.eye(2, 64), torch.tensor([True, False]))
 QUICK = {
@@ -225,7 +224,7 @@ def test_a_study_is_validated_inside_and_outside_of_its_checkout(tmp_path, monke
 
 
 def test_a_short_row_of_params_yaml_is_refused(tmp_path):
-    study = yaml.safe_load(Path("params.yaml").read_text("utf-8"))
+    study = read_yaml("params.yaml")
     own = {"source": "docstrings-wordllama", "target": "docstrings-minilm", "aligner": "identity"}
     study["align"]["own"] = own
     study["evaluate"]["own"] = {}

@@ -200,7 +200,7 @@ class Stub(ThreadingHTTPServer):
     def answer(self, path, body):
         match path.split("?")[0].split("mlflow/")[-1]:
             case "experiments/get-by-name":
-                return {"experiment": {"experiment_id": "1", "name": "embed", "artifact_location": "mlruns"}}
+                return {"experiment": {"experiment_id": "1"}}
             case "runs/search":
                 return {"runs": [self.shown(key) for key in self.runs if key in body["filter"]]}
             case "runs/create":
@@ -213,12 +213,10 @@ class Stub(ThreadingHTTPServer):
                 run["metrics"] |= {(m["key"], m["step"]) for m in body.get("metrics", ())}
             case "runs/update":
                 self.runs[body["run_id"]]["status"] = body["status"]
-                return {"run_info": self.shown(body["run_id"])["info"]}
         return {}
 
     def shown(self, key):
-        info = {"run_id": key, "experiment_id": "1", "status": "RUNNING", "artifact_uri": "mlruns"}
-        return {"info": info, "data": {}}
+        return {"info": {"run_id": key, "experiment_id": "1", "status": "RUNNING"}}
 
 
 class Answers(BaseHTTPRequestHandler):

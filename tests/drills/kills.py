@@ -8,9 +8,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-import yaml
-
 from tests.drills.places import LIMIT, running, running_runs, started
+from tests.small import read_yaml, write_yaml
 
 SIGNALS = {"Ctrl-C": signal.SIGINT, "SIGTERM": signal.SIGTERM}
 WAYS = ["kill -9 stage", "kill -9 dvc", "kill -9 both", *SIGNALS, "write of the stage", "write of dvc"]
@@ -53,9 +52,9 @@ def waited(until, seconds):
 
 def struck(place, stage, way, rng, share, usual):
     """Start a stage through DVC, end it at a share of its time or writes; False if it was over before."""
-    lock = yaml.safe_load(Path("dvc.lock").read_text())
+    lock = read_yaml("dvc.lock")
     lock["stages"].pop(stage, None)
-    Path("dvc.lock").write_text(yaml.safe_dump(lock, sort_keys=False))
+    write_yaml("dvc.lock", lock)
     shutil.rmtree(".dvc/cache/runs", ignore_errors=True)  # else DVC restores the stage
     workers = rng.random() < 0.5
     arguments = ["-m", "scripts.repro", stage] if workers else ["-m", "dvc", "repro", "--single-item", stage]

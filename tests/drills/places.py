@@ -14,9 +14,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import yaml
-
-from tests.small import ROOT, completed
+from tests.small import ROOT, completed, read_yaml
 
 LIMIT = 60.0  # seconds for a stage of `smoke`; a busy machine may take ten times as long
 WRITTEN = ("data", "results", "report", ".cache")  # folders that stages write to
@@ -81,15 +79,13 @@ class Place:
         self.reference, self.root = folder / "reference", folder / name
         if not (self.reference / "report" / "report.html").exists():
             clone(ROOT, self.reference)
-            subprocess.run(
-                ["python", "-m", "pipelines.study", "activate", "smoke"], cwd=self.reference, check=True
-            )
-            subprocess.run(["dvc", "repro"], cwd=self.reference, check=True)
+            for command in ("python -m pipelines.study activate smoke", "dvc repro"):
+                subprocess.run(command.split(), cwd=self.reference, check=True)
         shutil.rmtree(self.root, ignore_errors=True)
         clone(self.reference, self.root)  # the same code
         shutil.copytree(self.reference / ".dvc", self.root / ".dvc", dirs_exist_ok=True)
         shutil.copy(self.reference / "mlflow.db", self.root)
-        lock = yaml.safe_load((self.reference / "dvc.lock").read_text())["stages"]
+        lock = read_yaml(self.reference / "dvc.lock")["stages"]
         self.stages = {  # the committed dvc.lock also has stages of study `sample`
             name: stage
             for name, stage in lock.items()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.drills.places import LIMIT, free_port, running, running_runs, started
 from tests.small import completed
-from tests.test_track import Stub
+from tests.test_track import Stub, waiting_runs
 
 WAIT = 40.0  # seconds that MLflow may cost: 20 of patience, time-outs of 5, and other work on the machine
 
@@ -144,8 +144,7 @@ def mlflow(place, count, rng, tally):
         before, others = whole_runs(store), place.differing()
         with server(port) if uri == http else nullcontext():
             again = running(stage, MLFLOW_TRACKING_URI=uri)
-        waiting = len(list(Path(".cache/mlflow").glob("*.jsonl")))
-        sent = whole_runs(store) - before
+        waiting, sent = waiting_runs(), whole_runs(store) - before
         right = [
             (done.code == 0 and not others, f"exit code {done.code}, {others[:1]}"),
             (
