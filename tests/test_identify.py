@@ -31,9 +31,9 @@ def _two_encoders(own_folder, monkeypatch):
     monkeypatch.setattr(identify, "fingerprint_of", lambda name: prints[name])
 
 
-def named(capsys, rows, *more):
+def named(capsys, rows, option=""):
     np.save("dump.npy", rows)
-    return said(capsys, "identify", "dump.npy", "--encoders", "minilm,use,wordllama", *more)[1]
+    return said(capsys, f"identify dump.npy --encoders minilm,use,wordllama {option}")[1]
 
 
 @pytest.mark.parametrize("count", [1, 100])
@@ -62,7 +62,7 @@ def test_many_small_groups_of_rows_are_read_as_one(capsys, monkeypatch):
     monkeypatch.setattr(identify, "fits", lambda *given: [ALIGNED])
     frame = pl.DataFrame({"vector": vectors(3, 1000).tolist()})  # as many as a fit needs
     frame.write_parquet("dump.parquet", row_group_size=20)
-    assert said(capsys, "identify", "dump.parquet", "--encoders", "minilm,use")[1]["by"] == "by a fit"
+    assert said(capsys, "identify dump.parquet --encoders minilm,use")[1]["by"] == "by a fit"
 
 
 def test_a_fingerprint_is_made_once(tmp_path, monkeypatch):

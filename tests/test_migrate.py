@@ -19,8 +19,9 @@ from tests.small import ROOT, put, two_encoders
 from tests.test_tool import PARTS, fit_quickly, refused, said
 
 TEXTS, TURNED = two_encoders()
-QRELS = ["--qrels", "qrels.tsv"]
-COMMAND = ["migrate", "old.parquet", "new.npy", "--out", "moved.parquet"]
+QRELS = "--qrels qrels.tsv"
+QUERIES = f"{QRELS} --queries"
+COMMAND = "migrate old.parquet new.npy --out moved.parquet"
 
 
 def write(name, ids, vectors, **more):
@@ -47,13 +48,17 @@ def index(name):
     return migrate.Index.of(Stored(Path(name)))
 
 
-def moved(capsys, *arguments):
+def moved(capsys, options=""):
     """Return the exit code and the JSON of `migrate`."""
-    return said(capsys, *COMMAND, "--restarts", "0", *arguments)
+    return said(capsys, f"{COMMAND} --restarts 0 {options}")
+
+
+def not_moved(capsys, options):
+    return refused(capsys, *COMMAND.split(), *options.split())
 
 
 def test_an_index_is_moved_without_pairs(capsys):
-    code, found = moved(capsys, "--seed", "2")
+    code, found = moved(capsys, "--seed 2")
     frame = pl.read_parquet("moved.parquet")
     assert code == 0
     assert found["map"] == "unpaired"
@@ -63,9 +68,9 @@ def test_an_index_is_moved_without_pairs(capsys):
 
 
 def test_the_better_map_by_pairs_or_queries_moves(capsys):
-    queries = [*QRELS, "--queries", "queries.parquet", "--old-queries", "before.parquet"]
+    queries = f"{QUERIES} queries.parquet --old-queries before.parquet"
     write_pairs("pairs.csv", range(100), range(100))
-    code, found = moved(capsys, *queries, "--pairs", "pairs.csv")
+    code, found = moved(capsys, f"{queries} --pairs pairs.csv")
     assert code == 0
     assert set(found["top1"]) == {"unpaired", "procrustes"}
     assert found["top1"]["procrustes"] == 1  # 80 pairs are enough for a rotation of 64 dimensions
@@ -93,10 +98,10 @@ def test_pairs_are_the_first_rows_or_a_table_of_ids():
     assert migrate.known_pairs("pairs.csv", old, new).tolist() == [[i + 50, i] for i in range(10)]
 
 
-@pytest.mark.parametrize("pairs", [(), ("--pairs", "200")])
+@pytest.mark.parametrize("pairs", ["", "--pairs 200"])
 def test_a_wrong_map_moves_nothing(capsys, pairs):
     np.save("new.npy", np.random.default_rng(1).normal(size=(1500, 64)))
-    code, found = moved(capsys, *pairs)  # pairs of texts that do not belong together show that, too
+    code, found = moved(capsys, pairs)  # pairs of texts that do not belong together show that, too
     assert (code, found["out"]) == (3, None)
     assert pairs or found["verdict"]["label"] == "failed"
     assert not Path("moved.parquet").exists()
@@ -110,36 +115,35 @@ def test_a_map_that_is_right_for_a_part_marks_it(capsys, monkeypatch):
     assert (pl.read_parquet("moved.parquet")["aligned"].to_numpy() == right).all()
     for made in (found, (*found[:2], None)):  # a new fit removes old parts
         monkeypatch.setattr(arrays, "fit_parts", lambda *_, made=made, **__: made)
-        assert said(capsys, "translate", "fit", "old.parquet", "new.npy", "--out", "map")[0] == 0
+        assert said(capsys, "translate fit old.parquet new.npy --out map")[0] == 0
         assert Path("map/parts.safetensors").exists() == bool(made[2])
 
 
 def test_judged_documents_need_ids_that_are_unique(capsys):
     write("old", ["d0"] * 1500, TEXTS[:1500])
-    line = refused(capsys, *COMMAND, *QRELS, "--queries", "queries.parquet")
-    assert "old.parquet: ids are not unique" in line
+    assert "old.parquet: ids are not unique" in not_moved(capsys, f"{QUERIES} queries.parquet")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("options", "says"),
     [
-        (["--out", "new.npy"], "new.npy: is an input of this command"),
-        (["--out", "qrels.tsv/moved.npy"], "cannot be written"),
-        (["--pairs", "9999"], "1500 and 1600 vectors"),
-        (["--pairs", "3"], "at least 10"),
-        (["--pairs", "qrels.tsv"], "two are needed"),
-        (["--pairs", "twice.csv"], "an id is in two pairs"),
-        ([*QRELS, "--queries", "wide.parquet"], "vectors of 3 dimensions; 64 are needed"),
-        ([*QRELS, "--queries", "same.parquet"], "ids are not unique"),
-        ([*QRELS, "--queries", "new.npy"], "no vector 'q0'"),
+        ("--out new.npy", "new.npy: is an input of this command"),
+        ("--out qrels.tsv/moved.npy", "cannot be written"),
+        ("--pairs 9999", "1500 and 1600 vectors"),
+        ("--pairs 3", "at least 10"),
+        ("--pairs qrels.tsv", "two are needed"),
+        ("--pairs twice.csv", "an id is in two pairs"),
+        (f"{QUERIES} wide.parquet", "vectors of 3 dimensions; 64 are needed"),
+        (f"{QUERIES} same.parquet", "ids are not unique"),
+        (f"{QUERIES} new.npy", "no vector 'q0'"),
         (QRELS, "needed together"),
     ],
 )
-def test_bad_input_is_one_line(capsys, arguments, says):
+def test_bad_input_is_one_line(capsys, options, says):
     write_pairs("twice.csv", range(20), [*range(19), 0])
     write("wide", ["q0", "q1"], TEXTS[:2, :3])
     write("same", ["q0", "q0"], TEXTS[:2])
-    assert says in refused(capsys, *COMMAND, *arguments)
+    assert says in not_moved(capsys, options)
 
 
 def test_mteb_runs_a_moved_index():

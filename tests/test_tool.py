@@ -2,6 +2,7 @@
 
 import errno
 import json
+import shlex
 import shutil
 import signal
 import subprocess
@@ -43,9 +44,9 @@ def fit_quickly(monkeypatch):
     monkeypatch.setattr(arrays, "fit_parts", partial(arrays.fit_parts, **QUICK))
 
 
-def said(capsys, *arguments):
-    """Return the exit code and the JSON of a command."""
-    code = main([*arguments, "--json"])
+def said(capsys, command):
+    """Return the exit code and the JSON of a command, as a shell reads it."""
+    code = main([*shlex.split(command), "--json"])
     return code, json.loads(capsys.readouterr().out)
 
 
@@ -76,34 +77,31 @@ def test_every_command_explains_itself(command, capsys):
     assert "exit codes:" in out
 
 
-AUDIT = ("audit", "here.npy")
-
-
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("command", "says"),
     [
-        (("audit", "no.npy"), "no.npy: there is no such file"),
-        ((*AUDIT, "--limit", "3"), "--limit 3: at least 100"),
-        ((*AUDIT, "--defences", "magic"), "magic"),
-        ((*AUDIT, "--defences", "round inf"), "round inf"),
-        ((*AUDIT, "--defences", "noise inf"), "noise inf"),
-        ((*AUDIT, "--encoders", "nobody"), "encoder 'nobody'"),
-        ((*AUDIT, "--encoders", ""), "--encoders: at least one"),
-        ((*AUDIT, "--labels", ""), "--labels: at least one"),
-        ((*AUDIT, "--seed", "-1"), "--seed -1"),
-        (("translate", "apply", "no", "here.npy", "--out", "x.parquet"), "no: no translators there"),
-        (("translate", "apply", "no", "here.npy", "--out", "x.txt"), "vectors are written to files"),
-        (("translate", "judge", "no", "here.npy", "two.npy"), "rows must be pairs"),
-        (("validate", "no.yaml"), "no.yaml: "),
-        (("identify", "no.npy"), "no.npy: there is no such file"),
-        (("identify", f"{'x' * 300}.npy"), "file name too long"),
-        (("identify", ""), "a path is empty"),
+        ("audit no.npy", "no.npy: there is no such file"),
+        ("audit here.npy --limit 3", "--limit 3: at least 100"),
+        ("audit here.npy --defences magic", "magic"),
+        ("audit here.npy --defences 'round inf'", "round inf"),
+        ("audit here.npy --defences 'noise inf'", "noise inf"),
+        ("audit here.npy --encoders nobody", "encoder 'nobody'"),
+        ("audit here.npy --encoders ''", "--encoders: at least one"),
+        ("audit here.npy --labels ''", "--labels: at least one"),
+        ("audit here.npy --seed -1", "--seed -1"),
+        ("translate apply no here.npy --out x.parquet", "no: no translators there"),
+        ("translate apply no here.npy --out x.txt", "vectors are written to files"),
+        ("translate judge no here.npy two.npy", "rows must be pairs"),
+        ("validate no.yaml", "no.yaml: "),
+        ("identify no.npy", "no.npy: there is no such file"),
+        (f"identify {'x' * 300}.npy", "file name too long"),
+        ("identify ''", "a path is empty"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_2(own_folder, capsys, arguments, says):
+def test_bad_input_is_one_line_and_exit_code_2(own_folder, capsys, command, says):
     np.save("here.npy", np.eye(9))
     np.save("two.npy", np.eye(2, 9))
-    assert says in refused(capsys, *arguments)
+    assert says in refused(capsys, *shlex.split(command))
 
 
 def test_a_map_is_fitted_applied_and_judged_on_files(own_folder, monkeypatch, capsys):
@@ -111,7 +109,7 @@ def test_a_map_is_fitted_applied_and_judged_on_files(own_folder, monkeypatch, ca
     np.save("old.npy", texts[:1500])
     np.save("new.npy", turned[1500:])
     fit_quickly(monkeypatch)
-    code, fitted = said(capsys, "translate", "fit", "old.npy", "new.npy", "--out", "map", "--restarts", "0")
+    code, fitted = said(capsys, "translate fit old.npy new.npy --out map --restarts 0")
     assert (code, fitted["verdict"]["agreement"] > 0.5) == (0, True)
     held = texts[2900:]
     pl.DataFrame({"id": range(100), "embedding": held.tolist()}).write_parquet("held.parquet")
@@ -119,13 +117,13 @@ def test_a_map_is_fitted_applied_and_judged_on_files(own_folder, monkeypatch, ca
     PARTS.save(Path("map/parts.safetensors"))
     np.save("true.npy", turned[2900:])
     for name in ("moved.parquet", "moved.arrow", "moved.npy"):
-        assert said(capsys, "translate", "apply", "map", "held.parquet", "--out", name)[1]["rows"] == 100
+        assert said(capsys, f"translate apply map held.parquet --out {name}")[1]["rows"] == 100
     for frame in (pl.read_parquet("moved.parquet"), pl.read_ipc("moved.arrow")):
         assert frame["id"].to_list() == list(range(100))
         assert frame["vector"].to_numpy() == pytest.approx(np.load("moved.npy"))
         assert (frame["aligned"].to_numpy() == (held[:, 0] > held[:, 1])).all()
-    for names in ((), ("--column", "embedding,any")):
-        assert said(capsys, "translate", "judge", "map", "held.parquet", "true.npy", *names)[1]["top1"] > 0.9
+    for names in ("", "--column embedding,any"):
+        assert said(capsys, f"translate judge map held.parquet true.npy {names}")[1]["top1"] > 0.9
     Path("map/parts.safetensors").unlink()
     Path("held").mkdir()
     pl.read_parquet("held.parquet").select("embedding", "id").write_parquet("held/b.parquet")
@@ -143,13 +141,13 @@ def test_a_map_is_fitted_applied_and_judged_on_files(own_folder, monkeypatch, ca
         assert told == (len(verdicts) == 1)
     np.save("thin.npy", turned[:100, :3])
     for wrong in (
-        ("judge", "map", "thin.npy", "true.npy"),
-        ("apply", "map", "thin.npy", "--out", "x.npy"),
-        ("fit", "old.npy", "new.npy", "--out", "map", "--seed", "1"),  # the folder has seed 0
-        ("fit", "old.npy", "new.npy", "--out", "old.npy"),
-        ("apply", "map", "held", "--out", "held/c.parquet"),
+        "judge map thin.npy true.npy",
+        "apply map thin.npy --out x.npy",
+        "fit old.npy new.npy --out map --seed 1",  # the folder has seed 0
+        "fit old.npy new.npy --out old.npy",
+        "apply map held --out held/c.parquet",
     ):
-        refused(capsys, "translate", *wrong)
+        refused(capsys, "translate", *wrong.split())
 
 
 @pytest.mark.slow
@@ -206,7 +204,7 @@ def test_what_there_is_to_choose_from(tmp_path, monkeypatch, capsys):
     assert set(found["encoders"]) == set(encoders.PACKAGED)
     assert "sample" in found["studies"]
     monkeypatch.chdir(tmp_path)
-    assert said(capsys, "ls", "studies")[1] == {"studies": {}}
+    assert said(capsys, "ls studies")[1] == {"studies": {}}
 
 
 def test_a_reader_that_ends_early_is_no_error():
@@ -219,7 +217,7 @@ def test_a_study_is_validated_inside_and_outside_of_its_checkout(tmp_path, monke
     study = Path("studies/sample.yaml").resolve()
     if not here:
         monkeypatch.chdir(tmp_path)
-    code, found = said(capsys, "validate", str(study))
+    code, found = said(capsys, f"validate '{study}'")
     assert (code, found["study"]) == (0, "sample")
 
 

@@ -78,15 +78,15 @@ def statuses():
     return {run.info.run_name: run.info.status for run in runs()[1]}
 
 
-def git(*arguments):
-    return subprocess.check_output(["git", *arguments], text=True).strip()
+def git(command):
+    return completed("git", *command.split()).stdout.strip()
 
 
 def test_a_run_has_params_tags_curves_inputs_and_artifacts(monkeypatch):
     monkeypatch.setenv("DVC_EXP_NAME", "brave-name")
     write_yaml("dvc.lock", {"stages": {"embed": {"outs": [{"path": "data/x.arrow", "md5": "abc123"}]}}})
-    git("init", "-q")
-    git("commit", "-q", "--allow-empty", "-m", "x")
+    git("init -q")
+    git("commit -q --allow-empty -m x")
     with evaluate(7, source=ROW) as run:
         for step in range(1500):  # more than one batch
             run.log({"loss": {"gan": step / 2}}, step)
@@ -96,7 +96,7 @@ def test_a_run_has_params_tags_curves_inputs_and_artifacts(monkeypatch):
     assert (found.info.run_name, found.info.status) == ("t", "FINISHED")
     params = {"translator": "t", "align.clusters": "7", "source.encoder": "minilm", "device": "auto"}
     assert params.items() <= found.data.params.items()
-    commit = git("rev-parse", "HEAD")
+    commit = git("rev-parse HEAD")
     tags = {"dvc.stage": "evaluate@t", "dvc.exp": "brave-name", "study": "smoke"}
     tags |= {"mlflow.source.git.commit": commit}
     tags |= {"mlflow.note.content": f"`git checkout {commit} && dvc repro evaluate@t`"}
@@ -114,10 +114,10 @@ def test_the_command_to_reproduce_names_commit_and_study():
     put(study, "study: own")
     for name in ("dvc.lock", "code.py", "params.yaml"):
         put(name, "")
-    git("init", "-q")
-    git("add", ".")
-    git("commit", "-qm", "x")
-    head = git("rev-parse", "HEAD")
+    git("init -q")
+    git("add .")
+    git("commit -qm x")
+    head = git("rev-parse HEAD")
     assert again("own") == f"git checkout {head} && dvc repro"  # rows that were edited, and committed
     put("params.yaml", full_text(study))
     put("dvc.lock", "changed by every run")
