@@ -111,7 +111,7 @@ class OnDevice(torch.Tensor):
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
         assert Mode.current is not None, "a tensor of the pretend device outlived its `with` block"
-        return Mode.current.run(func, args, kwargs or {})
+        return Mode.current.__torch_dispatch__(func, types, args, kwargs)
 
 
 class Mode(TorchDispatchMode):
@@ -124,10 +124,8 @@ class Mode(TorchDispatchMode):
         self.record = Record()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        return self.run(func, args, kwargs or {})
-
-    def run(self, func, args, kwargs):
         """Refuse what a GPU refuses, count, and compute on the CPU."""
+        kwargs = kwargs or {}
         leaves = tree_leaves((args, kwargs))
         here = any(isinstance(a, OnDevice) for a in leaves)
         wanted = torch.device(kwargs["device"]).type if kwargs.get("device") is not None else None

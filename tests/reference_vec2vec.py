@@ -99,10 +99,9 @@ class Reference:
         self.critic_optimiser.step()
         for (name, _, fake), critic in zip(contests, self.critics, strict=True):
             found[f"generator_{name}"] = (critic(fake) ** 2).mean() / 2
-        found["reconstruction"] = 1 - (cosine_similarity(x, rx).mean() + cosine_similarity(y, ry).mean()) / 2
-        found["cycle"] = 1 - (cosine_similarity(x, cx).mean() + cosine_similarity(y, cy).mean()) / 2
-        found["vsp"] = (gram_difference(x, rx) + gram_difference(y, ry)) / 2
-        found["cycle_vsp"] = (gram_difference(x, cx) + gram_difference(y, cy)) / 2
+        for error, vsp, back_x, back_y in (("reconstruction", "vsp", rx, ry), ("cycle", "cycle_vsp", cx, cy)):
+            found[error] = 1 - (cosine_similarity(x, back_x).mean() + cosine_similarity(y, back_y).mean()) / 2
+            found[vsp] = (gram_difference(x, back_x) + gram_difference(y, back_y)) / 2
         weights = {"reconstruction": s.rec_weight, "cycle": s.cycle_weight, "vsp": s.vsp_weight}
         weights |= {"cycle_vsp": s.cycle_vsp_weight, "generator_latent": s.latent_gan_weight}
         weights |= {"generator_source": s.gan_weight, "generator_target": s.gan_weight}

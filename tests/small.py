@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import threading
 from contextlib import contextmanager, nullcontext
 from itertools import product
@@ -32,6 +33,9 @@ from pipelines.study import Network, SyntheticCorpus
 from pipelines.study.params import Study
 
 ROOT = Path(__file__).parents[1]
+os.environ["PATH"] = (
+    f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # first the programs of this Python
+)
 WITHOUT_GIT = "[core]\n    analytics = false\n    no_scm = true\n"  # of DVC
 WHO, DOES = ("the heart", "a river", "the king", "my dog"), ("moves", "was late", "sees a fish")
 TEXTS = [" ".join(words) for words in product(WHO, DOES, ("in winter", "near the old bridge", "today"))]

@@ -36,15 +36,20 @@ def file(path, kind="passages", **more):
 def collected(columns, **keys):
     """Return the corpus of a parquet file with these columns."""
     pl.DataFrame(columns).write_parquet("t.parquet")
-    return collect(file("t.parquet", **keys))
+    return read("t.parquet", **keys)
 
 
 def by_id(frame, column):
     return dict(frame.select("id", column).iter_rows())
 
 
-def texts_of(row):
-    return collect(row)["text"].to_list()
+def read(*path, **more):
+    """Return the corpus of a file or folder."""
+    return collect(file(*path, **more))
+
+
+def texts_of(*path, **more):
+    return read(*path, **more)["text"].to_list()
 
 
 def refused(row, says):
@@ -83,9 +88,9 @@ def test_tables_are_read_with_a_column_mapping(suffix):
 def test_txt_is_a_text_per_line_paragraph_or_file():
     put("a/lines.txt", "one\ntwo\nthree\n")
     put("paragraphs.txt", "one\nstill one\n\n\ntwo\n")
-    assert texts_of(file("a/lines.txt")) == ["one", "two", "three"]
-    assert texts_of(file("paragraphs.txt")) == ["one\nstill one", "two"]
-    assert collect(file("."))["id"].to_list() == ["a/lines.txt", "paragraphs.txt"]
+    assert texts_of("a/lines.txt") == ["one", "two", "three"]
+    assert texts_of("paragraphs.txt") == ["one\nstill one", "two"]
+    assert read(".")["id"].to_list() == ["a/lines.txt", "paragraphs.txt"]
 
 
 def message(body):
@@ -97,25 +102,25 @@ def test_mbox_and_mail_trees():
     for body in bodies:
         box.add(message(body))
     box.close()
-    frame = collect(file("m.mbox", "emails", columns={"sender": "from"}))
+    frame = read("m.mbox", "emails", columns={"sender": "from"})
     assert frame.select("text", "sender").rows() == [(body, "ann@x.com") for body in bodies]
     for owner in ("allen-p", "bass-e"):
         folder = Path("tree", owner, "inbox")
         put(folder / "1.", message(f"Mail of {owner}"))
-    frame = collect(file("tree", "emails", columns={"labels": "owner", "folder": "folder"}))
+    frame = read("tree", "emails", columns={"labels": "owner", "folder": "folder"})
     assert frame.select("labels", "folder").rows() == [(["allen-p"], "inbox"), (["bass-e"], "inbox")]
     unknown = (
         b"To: a\nContent-Type: multipart/mixed; boundary=b\n\n--b\nContent-Type: text/html; charset=x-y\n\n"
     )
     put(folder / "1.", unknown + b"<p>Gas</p>\n--b--")
-    assert texts_of(file("tree", "emails")) == ["Mail of allen-p", "Gas"]
+    assert texts_of("tree", "emails") == ["Mail of allen-p", "Gas"]
 
 
 def test_draw_is_seeded_and_keeps_the_order(monkeypatch):
     Path("root").mkdir()
     pl.DataFrame({"id": [f"{i:02d}" for i in range(20)], "text": TEXTS}).write_parquet("root/t.parquet")
     monkeypatch.setenv("CORPORA_ROOT", "root")
-    frame, again, other = (collect(file("t.parquet", rows=8, test=3, seed=s)) for s in (1, 1, 2))
+    frame, again, other = (read("t.parquet", rows=8, test=3, seed=s) for s in (1, 1, 2))
     assert frame["split"].value_counts(sort=True).rows() == [("train", 5), ("test", 3)]
     assert frame["id"].is_sorted()
     assert frame.equals(again)
@@ -181,7 +186,7 @@ def test_links_that_leave_a_folder_and_pipes_are_not_read(capsys):
     Path("folder/link.txt").symlink_to("../outside.txt")
     Path("folder/inner.png").symlink_to("a.txt")
     os.mkfifo("folder/pipe.txt")
-    assert texts_of(file("folder")) == ["mine"]
+    assert texts_of("folder") == ["mine"]
     assert "1 links lead out of the folder" in capsys.readouterr().out
     refused(file("folder/pipe.txt"), "neither a regular file nor a folder")
 
@@ -191,7 +196,7 @@ def test_a_folder_of_documents_is_read_and_says_what_it_skips(capsys):
     files = {"a.md": "# A", "B.TXT": "bee", "c/a.html": page, "n.csv": "x", ".git/x.md": "no"}
     for name, content in files.items():
         put(name, content)
-    frame = collect(file(".", test=1))
+    frame = read(".", test=1)
     shown = {"B.TXT": "bee", "a.md": "# A", "c/a.html": "T\n\none\n\ntwo & three"}
     assert by_id(frame, "text") == shown
     assert "1 txt, 1 md, 1 html read; skipped 1 md, 1 csv" in capsys.readouterr().out
@@ -202,7 +207,7 @@ def test_a_folder_of_documents_is_read_and_says_what_it_skips(capsys):
 def test_a_folder_of_tables_is_one_table(capsys):
     for name in ("a", "b"):
         put(f"{name}.csv", f"body,owner\nmail {name},x\n")
-    assert texts_of(file(".", test=1)) == ["mail a", "mail b"]
+    assert texts_of(".", test=1) == ["mail a", "mail b"]
     assert "the text is column 'body'" in capsys.readouterr().out
     put("c.csv", "body\nmore\n")
     refused(file(".", test=1), "column 'owner' is either only here or only in a.csv")
@@ -222,7 +227,7 @@ def test_folders_without_texts_and_missing_packages_are_named(monkeypatch):
 def test_an_unreadable_mail_is_named_and_others_are_read(capsys):
     put("bad", b"From: " + b"(" * 10_000 + b"\n\nbody\n")
     put("good", message("Fine."))
-    assert texts_of(file(".", "emails")) == ["Fine."]
+    assert texts_of(".", "emails") == ["Fine."]
     assert "1 mails cannot be read and are left out, the first is bad" in capsys.readouterr().out
 
 
@@ -238,7 +243,7 @@ for pattern in (*facts.PATTERNS.values(), facts.NAME):
     for piece in ("1,", "1 ", "1.", "$1 ", "a", "a.", "a@", "a@b.", "A", "Aa ", "(1", "+1", "May ", ",,1"):
         pattern.findall(piece * 10**5)
 """
-    completed(sys.executable, "-c", code, cwd=ROOT)
+    completed("python", "-c", code, cwd=ROOT)
 
 
 def test_notes_that_unpack_to_far_more_than_text_are_refused():
@@ -353,11 +358,14 @@ def test_a_mail_and_its_reply_are_one_document():
     assert frame["same_as"].to_list() == ["a", "b", "a", "d", "a"]
 
 
-COMMON = [f"{' '.join(sentence(0).split()[:16])} {sentence(i)}" for i in range(1, 9)]
-BOILERPLATE = [f"{sentence(0)} {i}" for i in range(300)]
-
-
-@pytest.mark.parametrize("texts", [COMMON, BOILERPLATE], ids=["words in common", "boilerplate of many"])
+@pytest.mark.parametrize(
+    "texts",
+    [
+        [f"{' '.join(sentence(0).split()[:16])} {sentence(i)}" for i in range(1, 9)],
+        [f"{sentence(0)} {i}" for i in range(300)],
+    ],
+    ids=["words in common", "boilerplate of many"],
+)
 def test_what_makes_no_near_duplicates(texts):
     assert collected({"text": texts})["document"].n_unique() == len(texts)
 
@@ -383,16 +391,16 @@ def noteevents(own_folder):
 
 
 def test_noteevents_without_errors_and_repeats(noteevents):
-    frame = collect(file(".", "notes", test=3))
+    frame = read(".", "notes", test=3)
     assert frame["id"].to_list() == [str(i) for i in range(30)]
     assert frame["text"][4] == 'Note 4:\n he said "hello".'
-    assert len(collect(file(".", "notes", rows=6))) == 6
+    assert len(read(".", "notes", rows=6)) == 6
 
 
 def test_medcat_annotations_become_labels(noteevents):
     entities = {str(i): {"pretty_name": name} for i, name in enumerate(["Fever", "Cough", "Fever"])}
     put("medcat.json", json.dumps({"4": {"entities": entities}, "7": {"entities": {}}}))
-    frame = collect(file(".", "notes", annotations="medcat.json"))
+    frame = read(".", "notes", annotations="medcat.json")
     assert by_id(frame, "labels") == {"4": ["Fever", "Cough"], "7": []}
     refused(file(".", "notes", annotations="gone.json"), "no such file; `annotations`")
     refused(file("nowhere", "notes"), "credentialed")
@@ -430,7 +438,7 @@ def test_one_file_of_a_hub_set_that_holds_several(monkeypatch, tmp_path):
     def held(name, **more):
         return of_hub(str(tmp_path), data_files=name, **more)
 
-    assert texts_of(held("wiki.txt")) == ["one sentence"]
+    assert collect(held("wiki.txt"))["text"].to_list() == ["one sentence"]
     assert collect(held("nli.csv", kind="nli")).select("text", "positive", "negative").rows() == [triple]
     refused(held("none.txt"), "none")
 

@@ -216,7 +216,7 @@ def test_a_broken_dvc_lock_is_one_line():
 
 
 def test_only_drafts_of_dead_processes_are_removed(monkeypatch):
-    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead = subprocess.Popen(["python", "-c", ""])
     dead.wait()
     monkeypatch.setattr(os, "getpid", lambda: dead.pid)
     folder = files.draft_of(Path("data/translators/t"))
@@ -240,15 +240,13 @@ stage._end_with_dvc()
 print(1, flush=True)
 time.sleep(600)
 """
-DVC = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {STAGE!r}])"
+DVC = f"import subprocess; subprocess.run(['python', '-c', {STAGE!r}])"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux tells a child that its parent died")
 def test_a_stage_ends_with_the_dvc_that_started_it():
     env = os.environ | {"DVC_STAGE": "align@t"}
-    dvc = subprocess.Popen(
-        [sys.executable, "-c", DVC], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env
-    )
+    dvc = subprocess.Popen(["python", "-c", DVC], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env)
     assert dvc.stdout.readline() == b"1\n"
     dvc.kill()
     assert dvc.stdout.read() == b""  # the stage held the pipe too: it has ended

@@ -196,10 +196,9 @@ def test_a_secret_rotation_keeps_every_angle_and_no_coordinate(folders):
 
 
 def test_roberta_reads_fewer_tokens_than_it_has_positions():
-    shape = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
-    model = RobertaModel(RobertaConfig(vocab_size=9, max_position_embeddings=20, pad_token_id=1, **shape))
+    model = RobertaModel(RobertaConfig(**SIZES, max_position_embeddings=20, pad_token_id=1))
     most = pooling.positions(SimpleNamespace(model=model))
-    assert model(torch.full((1, most), 5)).last_hidden_state.shape == (1, most, 8)
+    assert model(torch.full((1, most), 5)).last_hidden_state.shape == (1, most, 32)
     with pytest.raises((IndexError, RuntimeError), match="out of"):
         model(torch.full((1, most + 1), 5))
 

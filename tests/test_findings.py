@@ -3,7 +3,6 @@ oracles.
 """
 
 import json
-import sys
 from pathlib import Path
 
 import polars as pl
@@ -280,5 +279,5 @@ from pipelines.runtime.track import Run
 report.report("report", None, study.params.load(), Run())
 """
     locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    completed(sys.executable, "-c", code, env=locale)
+    completed("python", "-c", code, env=locale)
     assert "Wörter ±" in Path("report/report.html").read_text(encoding="utf-8").replace("\u00a0", " ")

@@ -61,7 +61,7 @@ WHOLE = {
 @pytest.mark.skipif(sys.platform != "linux", reason="a limit on memory, and names of any bytes")
 def test_hostile_files_get_one_line_and_little_memory(tmp_path):
     folder = written(tmp_path / "files", FILES)
-    command = [sys.executable, "-X", "faulthandler", "-m", "tests.hostile", folder, str(MEMORY)]
+    command = ["python", "-X", "faulthandler", "-m", "tests.hostile", folder, str(MEMORY)]
     env = {
         "OMP_NUM_THREADS": "1",
         "ARROW_DEFAULT_MEMORY_POOL": "system",

@@ -200,7 +200,6 @@ def tiny_model(folder):
         num_layers=1,
         num_heads=2,
         eos_token_id=2,
-        pad_token_id=0,
         decoder_start_token_id=0,
     )
     torch.manual_seed(0)

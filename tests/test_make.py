@@ -109,6 +109,6 @@ def test_make_ui_starts_one_mlflow_worker(make, tmp_path):
 
 def test_a_damaged_lock_of_dvc_is_one_line(own_folder):
     put(".dvc/tmp/rwlock", '{"x": {"write')
-    done = completed(sys.executable, "-m", "scripts.repro", code=2)
+    done = completed("python", "-m", "scripts.repro", code=2)
     line = "ERROR: .dvc/tmp/rwlock is damaged (a dvc was killed): delete it if no dvc is running\n"
     assert (done.stdout, done.stderr) == ("", line)

@@ -43,9 +43,8 @@ STUDY = {
 }
 
 
-def run(*command, code=0):
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    done = completed(*command, code=code, env={"PATH": path, "MLFLOW_TRACKING_URI": ""})
+def run(*command, code=0, **env):
+    done = completed(*command, code=code, env={"MLFLOW_TRACKING_URI": ""} | env)
     return done.stdout + done.stderr
 
 
@@ -55,7 +54,7 @@ def dvc(*arguments):
 
 def talk(code=0):
     """What `make repro` says while DVC runs."""
-    return run(sys.executable, "-m", "scripts.repro", code=code)
+    return run("python", "-m", "scripts.repro", code=code)
 
 
 # What `make repro` needs of this project
@@ -209,12 +208,12 @@ def test_a_killed_stage_leaves_no_half_file_and_the_same_bytes(repository, verb,
     whole = [file.read_bytes() for file in files]
     for file in files:
         file.write_bytes(b"old")
-    command = [sys.executable, "-c", KILLED, verb, name, str(rename)]
-    completed(*command, code=-signal.SIGKILL, env={"PYTHONPATH": f"{repository}:{ROOT}"})
+    python_path = f"{repository}:{ROOT}"
+    run("python", "-c", KILLED, verb, name, str(rename), code=-signal.SIGKILL, PYTHONPATH=python_path)
     left = [file.read_bytes() if file.exists() else b"old" for file in files]
     assert all(now in (b"old", then) for now, then in zip(left, whole, strict=True))
     assert left != whole
-    run(sys.executable, "-m", f"pipelines.{verb}", name)
+    run("python", "-m", f"pipelines.{verb}", name)
     assert [file.read_bytes() for file in files] == whole
     assert not [*Path("data").rglob(".*.part"), *Path("results").rglob(".*.part")]
     assert not [*Path(".cache/work", verb).rglob("*.*")]

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -56,36 +57,34 @@ CLAIMS = pl.DataFrame({"_id": ["1", "2", "3", "4"], "text": [f"claim {i}" for i 
 JUDGED = {"test/1": {"4": 2.0, "7": 1.0}, "test/2": {"9": 1.0}, "train/3": {"7": 1.0}}
 
 
-def beir(folder):
-    """Write a folder as BEIR has it."""
+def beir():
+    """Write the folder `set` as BEIR has it."""
     head = "query-id\tcorpus-id\tscore\n"
-    put(folder / "qrels" / "test.tsv", head + "1\t4\t2\n1\t7\t1\n2\t9\t1\n")
-    put(folder / "qrels" / "train.tsv", head + "3\t7\t1\n")
-    DOCUMENTS.write_ndjson(folder / "corpus.jsonl")
+    put("set/qrels/test.tsv", head + "1\t4\t2\n1\t7\t1\n2\t9\t1\n")
+    put("set/qrels/train.tsv", head + "3\t7\t1\n")
+    DOCUMENTS.write_ndjson("set/corpus.jsonl")
     # What stands beside the texts has other keys in each line
     metadata = CLAIMS.select("_id", "text", metadata=pl.struct(pl.lit("x").alias("y")))
-    metadata.write_ndjson(folder / "queries.jsonl")
+    metadata.write_ndjson("set/queries.jsonl")
 
 
-def tables(folder):
+def tables():
     """Write the same as two tables, but with grades of 1 alone."""
-    folder.mkdir()
-    DOCUMENTS.rename({"_id": "id"}).write_parquet(folder / "corpus.parquet")
+    Path("set").mkdir()
+    DOCUMENTS.rename({"_id": "id"}).write_parquet("set/corpus.parquet")
     relevant = pl.Series("relevant", [["4", "7"], ["9"], ["7"], []])
     split = pl.Series("split", ["test", "test", "train", "train"])
-    CLAIMS.select(relevant, split, "text", id=pl.col("_id").cast(int)).write_parquet(
-        folder / "claims.parquet"
-    )
+    CLAIMS.select(relevant, split, "text", id=pl.col("_id").cast(int)).write_parquet("set/claims.parquet")
 
 
-def corpus(folder, **more):
-    return collect(PathCorpus(source="path", kind="judged", path=str(folder), **more))
+def corpus(**more):
+    return collect(PathCorpus(source="path", kind="judged", path="set", **more))
 
 
 @pytest.mark.parametrize("write", [beir, tables])
-def test_documents_queries_and_judgements_are_one_corpus(tmp_path, write):
-    write(tmp_path / "set")
-    frame = corpus(tmp_path / "set")
+def test_documents_queries_and_judgements_are_one_corpus(own_folder, write):
+    write()
+    frame = corpus()
     store.check_corpus("set", frame)
     assert frame["id"].to_list() == ["4", "7", "9", "test/1", "test/2", "train/3"]
     assert frame["text"][:2].to_list() == ["On cats Cats sleep.", "Dogs bark."]
@@ -94,20 +93,19 @@ def test_documents_queries_and_judgements_are_one_corpus(tmp_path, write):
     assert judged == (JUDGED if write is beir else {i: dict.fromkeys(of, 1.0) for i, of in JUDGED.items()})
 
 
-def test_a_folder_without_judgements_or_documents_is_refused(tmp_path):
-    folder = tmp_path / "set"
-    beir(folder)
+def test_a_folder_without_judgements_or_documents_is_refused(own_folder):
+    beir()
 
     def refused(match, **more):
         with refusal(match):
-            corpus(folder, **more)
+            corpus(**more)
 
     refused("no `rows`", rows=2)
-    put(folder / "qrels" / "test.tsv", "query-id\tcorpus-id\tscore\n1\t4\tgood\n")
+    put("set/qrels/test.tsv", "query-id\tcorpus-id\tscore\n1\t4\tgood\n")
     refused("grade of query '1' is no number")
-    shutil.rmtree(folder / "qrels")
+    shutil.rmtree("set/qrels")
     refused(r"or qrels/\*\.tsv")
-    (folder / "corpus.jsonl").unlink()
+    Path("set/corpus.jsonl").unlink()
     refused("no table `corpus`")
 
 
@@ -134,7 +132,7 @@ def test_queries_have_a_prompt_and_measure_a_translator(own_folder):
     static_encoder("old", words, np.ascontiguousarray(table[:, [1, 0, 2, 3, 4]]))  # cats and dogs swapped
     config = store.encoder_path("new") / "config_sentence_transformers.json"
     put(config, '{"prompts": {"query": "ask "}}')
-    beir(own_folder / "set")
+    beir()
     for verb, name in (("collect", "set"), ("embed", "set-old"), ("embed", "set-new")):
         run_stage(verb, study(), name)
     new = store.read_embeddings("set-new")

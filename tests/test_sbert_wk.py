@@ -14,9 +14,7 @@ from sentence_transformers import SentenceTransformer
 from pipelines.contrastive import scratch
 from pipelines.encoders import layers, pooling, sbert_wk
 from pipelines.study import Encoder, Network
-from tests.small import refusal, seeded
-
-TEXTS = ["the heart beats", "the lung exchanges gases in the chest", "water expands when it freezes"]
+from tests.small import TEXTS, refusal, seeded
 
 
 def hidden(layers, batch, tokens, dim, seed=0, change=0.4):
@@ -31,7 +29,7 @@ def hidden(layers, batch, tokens, dim, seed=0, change=0.4):
 @pytest.fixture(scope="module")
 def transformer(tmp_path_factory):
     shape = Network(width=32, heads=2, vocabulary=200, positions=24)
-    return scratch.network(TEXTS * 5, shape, 0, tmp_path_factory.mktemp("network"))
+    return scratch.network(TEXTS, shape, 0, tmp_path_factory.mktemp("network"))
 
 
 def pooled(transformer, kind, **keys):
@@ -98,7 +96,7 @@ def test_first_last_is_the_mean_of_both_layers(transformer):
 
 
 def test_neighbouring_layers_are_compared(transformer):
-    model, text = pooled(transformer, "mean").eval(), "the heart beats"
+    model, text = pooled(transformer, "mean").eval(), TEXTS[0]
     cosines, words = layers.compare(model, [text] * 5)
     features = transformer.tokenizer([text], return_tensors="pt")
     with torch.inference_mode():

@@ -7,7 +7,6 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -339,7 +338,7 @@ with track.run("embed", sys.argv[1], None, "smoke") as run:
 
 
 def killed_by(number):
-    process = subprocess.Popen([sys.executable, "-c", STAGE, number.name], stdout=-1, stderr=-1, text=True)
+    process = subprocess.Popen(["python", "-c", STAGE, number.name], stdout=-1, stderr=-1, text=True)
     assert process.stdout.readline() == "ready False\n"
     process.send_signal(number)
     _, said = process.communicate()  # until nothing is left that could write to it: its sender too has ended
@@ -362,7 +361,7 @@ from pipelines.runtime import track
 pathlib.Path.rename = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 track.Run().open()
 """
-    completed(sys.executable, "-c", leaves, code=-signal.SIGKILL)
+    completed("python", "-c", leaves, code=-signal.SIGKILL)
     assert list(Path(".cache/mlflow").glob("*.part")) != []
     with embed():
         assert list(Path(".cache/mlflow").glob("*.part")) == []
@@ -462,7 +461,7 @@ def test_runs_go_to_a_server_on_postgresql(tmp_path, monkeypatch):
     postgres = pytest.importorskip("pgserver", reason="needs the extra [servers]")
     database = postgres.get_server(tmp_path / "postgresql")
     port = str(free_port())
-    command = [sys.executable, "-m", "mlflow", "server", "--port", port, "--workers", "1"]
+    command = ["mlflow", "server", "--port", port, "--workers", "1"]
     command += ["--backend-store-uri", database.get_uri(), "--artifacts-destination", "artifacts"]
     server = subprocess.Popen(command, stdout=-3, stderr=-1, text=True, start_new_session=True)
     try:

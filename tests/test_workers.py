@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -26,7 +25,7 @@ except KeyboardInterrupt:
     time.sleep(1)  # it ends after its worker
     Path("interrupted").touch()
 """
-WAITS = f"{sys.executable} wait.py & wait"  # its shell ends at once when it is interrupted
+WAITS = "python wait.py & wait"  # its shell ends at once when it is interrupted
 
 
 def until(file):
@@ -45,7 +44,7 @@ def repro(own_folder):
 
     def start(stages, *arguments):
         write_yaml("dvc.yaml", {"stages": stages})
-        program = [sys.executable, "-m", "scripts.repro", *arguments]
+        program = ["python", "-m", "scripts.repro", *arguments]
         return subprocess.Popen(program, stdout=-1, stderr=-1, text=True)
 
     yield start

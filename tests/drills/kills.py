@@ -98,7 +98,7 @@ def aftermath(place):
     waited(lambda: not processes(place.root), 60)
     if left := processes(place.root):
         return f"left running: {[Path(f'/proc/{pid}/cmdline').read_text() for pid in left]}"
-    again = running(["python", "-m", "scripts.repro"], limit=10 * LIMIT)
+    again = running(["python", "-m", "scripts.repro"])
     if again.code:
         said = f"{again.out.strip()[-200:]} {again.err.strip()[-200:]}"
         return f"dvc repro after it: exit code {again.code}: {said}"

@@ -8,7 +8,6 @@ import signal
 import socket
 import sqlite3
 import subprocess
-import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -21,7 +20,6 @@ WRITTEN = ("data", "results", "report", ".cache")  # folders that stages write t
 PROGRESS = re.compile(r"\d+ of \d+\b.*left$")
 os.environ |= {"OMP_NUM_THREADS": "1", "MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "1"}
 os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
-os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 
 
 @dataclass
