@@ -301,17 +301,17 @@ def test_groups_are_whole_clusters():
     assert replace(fitting, settings=replace(SMALL, groups=1)).groups(X)[0] is X
 
 
-def sides_of_other_topics(seed, d=12, topics=40, n=1200):
-    """Return (n, d), (n, d), and the true map: each side has topics of its own; all share ten styles."""
+def sides_of_other_topics(seed):
+    """Return two sides (1200, 12) and the true map: each has 40 topics of its own; all share ten styles."""
     g = seeded(seed)
-    scale = torch.linspace(2, 0.5, d)
-    styles = torch.randn(10, d, generator=g) * scale
-    W = rotation(d, d, g)
+    scale = torch.linspace(2, 0.5, 12)
+    styles = torch.randn(10, 12, generator=g) * scale
+    W = rotation(12, 12, g)
 
     def side():
-        topic = 1.5 * torch.randn(topics, d, generator=g) * scale
-        style = styles[torch.multinomial(torch.linspace(1, 3, 10), n, replacement=True, generator=g)]
-        return topic[torch.arange(n) % topics] + style + 0.3 * torch.randn(n, d, generator=g)
+        topics = 1.5 * torch.randn(40, 12, generator=g) * scale
+        style = styles[torch.multinomial(torch.linspace(1, 3, 10), 1200, replacement=True, generator=g)]
+        return topics.repeat(30, 1) + style + 0.3 * torch.randn(1200, 12, generator=g)
 
     return side(), side() @ W, W
 

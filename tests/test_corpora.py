@@ -286,8 +286,8 @@ def test_token_chunks_keep_the_characters():
     ],
 )
 def test_chunks_have_ids_and_labels_of_their_text_and_none_twice(capsys, chunk, texts):
-    columns = {"text": ["a b c d e", "", "a b x", "f"], "labels": [["l"], [], [], []]}
-    frame = collected({"id": list("pqrs")} | columns, chunk=chunk)
+    columns = {"id": list("pqrs"), "text": ["a b c d e", "", "a b x", "f"], "labels": [["l"], [], [], []]}
+    frame = collected(columns, chunk=chunk)
     assert by_id(frame, "text") == texts
     assert frame["labels"].to_list() == [["l"] if name[0] == "p" else [] for name in texts]
     assert "1 empty or repeated texts of 4 dropped" in capsys.readouterr().out

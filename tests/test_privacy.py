@@ -77,9 +77,9 @@ def run_audit(patch):
     assert command(["audit", "dump.npy"]) == command(["audit", "dump.npy", "--json"]) == 0
 
 
-def files_with(word, *folders):
+def carries(word, *folders):
     files = [f for folder in folders for f in (folder, *folder.rglob("*")) if f.is_file()]
-    return [f.as_posix() for f in files if word.encode() in f.read_bytes()]
+    return any(word.encode() in f.read_bytes() for f in files)
 
 
 def committed(root):
@@ -112,7 +112,7 @@ def channels(request, empty_store, tmp_path_factory):  # noqa: F811
         "mlflow": [*root.glob("mlruns"), *root.glob("mlflow.db*")],
         "git": committed(root),
     }
-    words = {name: {w for w in (SECRET, LABEL) if files_with(w, *paths)} for name, paths in places.items()}
+    words = {name: {w for w in (SECRET, LABEL) if carries(w, *paths)} for name, paths in places.items()}
     return SimpleNamespace(private=not request.param, root=root, words=words)
 
 

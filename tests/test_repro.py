@@ -48,8 +48,8 @@ def run(*command, code=0, **env):
     return done.stdout + done.stderr
 
 
-def dvc(*arguments):
-    return run("dvc", *arguments)
+def dvc(arguments):
+    return run("dvc", *arguments.split())
 
 
 def talk(code=0):
@@ -82,7 +82,7 @@ def repository(module_patch):
 def test_a_study_has_metrics_report_and_plots(repository):
     assert json.loads(Path("results/evaluate/wasserstein.json").read_text())["pairs"] == 40
     assert "wasserstein (unpaired)" in Path("report/report.md").read_text()
-    page = dvc("plots", "show").strip().splitlines()[-1].removeprefix("file://")
+    page = dvc("plots show").strip().splitlines()[-1].removeprefix("file://")
     assert "spaces.png" in Path(page).read_text()
 
 
@@ -135,7 +135,7 @@ def test_an_idle_run_says_so_and_a_failed_one_ends_as_dvc(repository):
 
 def test_jobs_says_how_many_stages_run_at_a_time(own_folder, monkeypatch):
     """Each stage ends only if all three run at once: a FIFO opens when both its ends do."""
-    dvc("init", "--quiet", "--no-scm")
+    dvc("init --quiet --no-scm")
     for fifo in "xyz":
         os.mkfifo(fifo)
     commands = {"a": "echo > x && cat z", "b": "cat x && echo > y", "c": "cat y && echo > z"}
@@ -220,10 +220,10 @@ def test_a_killed_stage_leaves_no_half_file_and_the_same_bytes(repository, verb,
 
 
 def test_an_experiment_reruns_one_stage_and_its_dependents(repository):
-    out = dvc("exp", "run", "-n", "five", "-S", "align.wasserstein.clusters=5")
+    out = dvc("exp run -n five -S align.wasserstein.clusters=5")
     ran = [line.split("'")[1] for line in out.splitlines() if line.startswith("Running stage")]
     assert ran == ["align@wasserstein", "evaluate@wasserstein", "report"]
-    assert "five" in dvc("exp", "show", "--csv", "--only-changed")
+    assert "five" in dvc("exp show --csv --only-changed")
     last = runs("align")[1][0]
     assert last.data.params["settings.clusters"] == "5"
     assert last.data.tags["dvc.exp"] == "five"

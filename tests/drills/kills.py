@@ -8,6 +8,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+import psutil
+
 from tests.drills.places import LIMIT, running, running_runs, started
 from tests.small import read_yaml, write_yaml
 
@@ -34,13 +36,9 @@ if any(process in argument for argument in sys.orig_argv):
 
 def processes(root, named=""):
     """Return the processes that work in a folder and have this in their command line."""
-    out = []
-    for entry in Path("/proc").iterdir():
-        with suppress(OSError, ValueError):
-            command = (entry / "cmdline").read_text().replace("\0", " ")
-            if (entry / "cwd").readlink() == root and named in command:
-                out.append(int(entry.name))
-    return sorted(set(out) - {os.getpid()})
+    found = [process.info for process in psutil.process_iter(["pid", "cwd", "cmdline"])]
+    here = [info for info in found if info["cwd"] == str(root) and named in " ".join(info["cmdline"] or ())]
+    return sorted({info["pid"] for info in here} - {os.getpid()})
 
 
 def waited(until, seconds):
