@@ -65,8 +65,8 @@ def evaluate_image_text(name: str, row: EvaluateImageText, study: params.Study, 
 
 
 def images_of(frame: pl.DataFrame, own: bool) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the train and the test images, each once. If there is no split test, all of them are tested,
-    unless the corpus is the encoders' `own`.
+    """Return train and test images, each once. Of another corpus than the encoders' `own`, all images are
+    test images if it has no split test.
 
     Whether an image of another corpus was among those that the encoders were trained on is not checked.
     """

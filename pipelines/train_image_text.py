@@ -185,8 +185,8 @@ def loss_of(model: DualEncoder, images: Tensor, ids: Tensor, fourier: Fourier | 
 
 
 def rate(row: TrainImageText, step: int) -> float:
-    """Return the learning rate: linear warm-up, then a half cosine that would be at END_RATE after the last
-    step.
+    """Return the learning rate: linear warm-up, then a half cosine that reaches END_RATE one step after the
+    last.
     """
     if step < row.warmup:
         return row.lr * (step + 1) / row.warmup

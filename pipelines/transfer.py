@@ -82,7 +82,7 @@ def correct(where: str, vectors: np.ndarray, sentences: pl.DataFrame, seed: int)
 def average(tasks: list[dict[str, float]]) -> dict[str, float]:
     """Return the mean over tasks and its interval, which stays within 0 and 100.
 
-    Errors of tasks are independent, so distances to the lower ends add in quadrature, and those to the upper.
+    Tasks are independent, so distances to the lower ends add in quadrature. So do those to the upper ends.
     """
     mean = sum(task["accuracy"] for task in tasks) / len(tasks)
     below = math.hypot(*(task["accuracy"] - task["low"] for task in tasks)) / len(tasks)

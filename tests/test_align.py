@@ -13,7 +13,7 @@ from pipelines.aligners import wasserstein_procrustes
 from pipelines.aligners.core import verdict
 from pipelines.aligners.core.translator import Linear, load_seeds, read_verdicts
 from pipelines.fitting.fits import RESTART
-from pipelines.fitting.splitting import halves, in_common, paired_vectors
+from pipelines.fitting.splitting import Part, halves, in_common, paired_vectors, rows_of_part
 from pipelines.runtime import store
 from pipelines.study import Align
 from tests.small import refusal, run_stage
@@ -82,6 +82,15 @@ def test_no_document_has_rows_in_both_halves(sizes, seed, pairs, limit):
     assert "held" not in ours | theirs
     if limit is None:  # each side loses at most a document to the cut
         assert all(abs(len(side) - (sum(sizes) - pairs) / 2) <= 7.5 for side in sides)
+
+
+def test_a_replicate_of_few_documents_leaves_one_out():
+    replicate = Part(0, 2, "train", replicate=True, documents=True)
+    for count in (2, 3, 4):
+        few = in_documents([10] * count)
+        assert len({*few.documents[rows_of_part(few, "source", 0, replicate)]}) == count - 1
+    with refusal("whole documents go to one side"):
+        rows_of_part(in_documents([10]), "source", 0, replicate)
 
 
 def test_what_two_halves_have_in_common_is_counted():

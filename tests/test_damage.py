@@ -87,7 +87,7 @@ READERS = [  # an output that dvc.lock names, a file in it, and what reads it
     ("data/inverters/i", "attacker.pt", lambda: attacker.load(store.intact(store.inverters_path("i")))),
     ("data/image_text/p", "seed-0.safetensors", images),
     ("data/image_text/p", "seed-0.json", images),
-    ("results/align/t.json", "", lambda: store.read_metrics("align", "t")),
+    ("results/align/t.json", "", lambda: store.read_metrics("align", ["t"])),
     ("results/evaluate/t/seeds.csv", "", lambda: store.read_csv(store.seeds_path("t"))),
 ]
 DAMAGES = {
@@ -201,6 +201,7 @@ def test_changed_bytes_of_unchanged_time_are_refused():
     flip(path, 20)
     os.utime(path, (at, at))
     assert line_of(lambda: intact(path))
+    assert line_of(lambda: intact(Path("data/..", path)))
 
 
 @pytest.mark.filterwarnings("ignore:_NoneStep")  # what DVC does with pygtrie

@@ -49,7 +49,7 @@ def test_vectors_stand_in_corpus_order_beside_their_metadata():
     expected |= {"corpus": "c", "source": "synthetic", "precision": "float32", "dimension": "3"}
     weights = store.digest(store.encoder_path("e") / "model.safetensors")
     assert made.metadata == expected | {"weights": weights}
-    assert store.read_metrics("embed", "x")["x"]["truncated"] == 0.25
+    assert store.read_metrics("embed", ["x"])["x"]["truncated"] == 0.25
     assert tracked.log.call_args.args[0]["texts_per_second"] > 0
     tracked.input.assert_called_once_with(store.corpus_path("c"), "corpus")
     assert not list(store.WORK.glob("embed/*"))
@@ -60,11 +60,11 @@ def test_shards_change_no_byte(source, monkeypatch):
     given = np.arange(1, 13, dtype=np.float32).reshape(4, 3)
     corpus(*((None, given) if source == "vectors" else (TEXTS,)))
     run(source)
-    whole, metrics = store.embeddings_path("x").read_bytes(), store.read_metrics("embed", "x")
+    whole, metrics = store.embeddings_path("x").read_bytes(), store.read_metrics("embed", ["x"])
     monkeypatch.setattr("pipelines.embed.SHARD", 3)
     run(source)
     assert store.embeddings_path("x").read_bytes() == whole
-    assert store.read_metrics("embed", "x") == metrics
+    assert store.read_metrics("embed", ["x"]) == metrics
 
 
 @pytest.mark.parametrize(("dtype", "dimension"), [("float32", 1), ("float16", 5000)])

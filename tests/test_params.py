@@ -208,8 +208,9 @@ SETTINGS, CODE = "params.yaml", "pipelines/aligners/identity"
         # Of the row's target
         (SETTINGS, {"encoders": STUDY["encoders"] | {"minilm": WHEEL | {"max_tokens": 7}}}, 2),
         (SETTINGS, {"align": {}, "evaluate": {}}, 2),
-        (CODE, {}, 2),
-        ("pipelines/aligners/procrustes", {}, 0),  # of other rows
+        (f"{CODE}/__init__.py", {}, 2),
+        (f"{CODE}/words.yaml", {}, 2),
+        ("pipelines/aligners/procrustes/__init__.py", {}, 0),  # of other rows
     ],
 )
 def test_what_changes_while_a_stage_runs_is_not_locked_with_its_results(
@@ -218,7 +219,7 @@ def test_what_changes_while_a_stage_runs_is_not_locked_with_its_results(
     """DVC reads params.yaml and code at the end of a stage."""
 
     def align(name, row, study, run):
-        write_yaml(path if path == SETTINGS else f"{path}/__init__.py", STUDY | change)
+        write_yaml(path, STUDY | change)
 
     write_yaml("params.yaml", STUDY)
     deps = ["data", "pipelines/aligners/${item.aligner}"]
@@ -231,6 +232,7 @@ def test_what_changes_while_a_stage_runs_is_not_locked_with_its_results(
     with pytest.raises(SystemExit) if code else nullcontext() as ended:
         run_command(align, monkeypatch, "align@ab")
     assert not code or ended.value.code == code
+    path = path if path == SETTINGS else CODE
     assert (f"{path} changed while this ran" in capsys.readouterr().err) == bool(code)
 
 

@@ -134,4 +134,4 @@ def test_a_hub_correction_can_be_changed_when_read():
 def test_metrics_round_trip_rounded():
     store.write_metrics("evaluate", "a", {"x": 1 / 3, "n": {"k": 2}})
     put("results/evaluate/of-another-study.json", "damaged")
-    assert store.read_metrics("evaluate", "ab") == {"a": {"x": 0.333333, "n": {"k": 2}}}
+    assert store.read_metrics("evaluate", ["a", "b"]) == {"a": {"x": 0.333333, "n": {"k": 2}}}

@@ -32,10 +32,10 @@ def pixels(data: bytes, size: int) -> Tensor:
             image.load()
             with suppress(Exception):  # of damaged EXIF, which Pillow reports in many ways
                 ImageOps.exif_transpose(image, in_place=True)
-            if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
-                image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
             if image.mode.startswith("I"):  # 16 bits of grey, which `convert` would clip
                 image = Image.fromarray((np.array(image) // 257).astype(np.uint8))
+            if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
+                image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
             image = image.convert("RGB")
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise ValueError(f"no whole image: {' '.join(str(error).split())[:120]}") from None

@@ -148,7 +148,7 @@ def trained_pooler(transformer: Any) -> list[Module]:
     """Return BERT's own pooler, a layer with tanh on the first token.
 
     SimCSE's checkpoints store their MLP head there. Raise BadInput if the architecture has no pooler, or the
-    checkpoint no weights for it: transformers draws them at random.
+    checkpoint has no weights for it, which transformers would draw at random.
     """
     own: Any = getattr(transformer.model, "pooler", None)
     name = type(transformer.model).__name__

@@ -39,7 +39,7 @@ class Draw(NamedTuple):
     """The seed of a fit, and how often it was restarted. Both decide its random numbers.
 
     In a study the seed alone decides its texts. A replicate is fitted only to judge other fits. In a row with
-    `splits` all seeds see the same texts, so a replicate takes random three quarters of each split. In
+    `splits` all seeds see the same texts, so a replicate takes a random three quarters of each split. In
     `pipelines.fit` its texts also depend on the restart.
     """
 

@@ -117,7 +117,7 @@ class Part(NamedTuple):
     number: int
     count: int
     split: str | None
-    replicate: bool  # take random three quarters of `split`, because all seeds see the same split
+    replicate: bool  # take a random three quarters of `split`, because all seeds see the same split
     documents: bool  # no two parts have texts of one document
     known: int = 0
 
@@ -138,9 +138,10 @@ def rows_of_part(space: store.Embeddings, salt: str, seed: int, part: Part) -> T
         rows = rows[part.known :]
         rows = rows[assign_parts(space, rows, part.count, part.documents, generator) == part.number]
     elif part.replicate:
-        rows = rows[assign_parts(space, rows, 4, part.documents, generator) < 3]
+        parts = assign_parts(space, rows, 4, part.documents, generator)
+        rows = rows[parts < parts.max()]  # of few documents none may begin in the last quarter
     if len(rows) < 2:
-        whole = part.documents and part.split is None
+        whole = part.documents and (part.replicate or part.split is None)
         why = "; whole documents go to one side: `halves: rows` divides them" if whole else ""
         split = part.split or "train"
         raise BadInput(

@@ -158,8 +158,8 @@ def recall_kept(
     """Return the share of each query's k nearest rows by cosine that a defence keeps. (n, d), (n, e) ->
     (queries,)
 
-    The queries are the first rows, as they are stored, or as they were before if `bare_queries`. A row is
-    not its own neighbour. With `keys`, the owner searches by them.
+    The queries are the first rows of `after`, or of `before` with `bare_queries`. A row is not its own
+    neighbour. With `keys`, the owner searches by them.
     Raises BadInput for a row that is not finite.
     """
     q, k = min(queries, len(before)), min(k, len(before) - 1)

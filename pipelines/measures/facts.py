@@ -138,7 +138,7 @@ def above_floor(found: Sequence[Found], floor: Sequence[Found], documents: Seque
     """Return the share of facts that an attack recovers, less the share that the floor recovers.
 
     found, floor: the same facts in the same order. documents: the document of each example. The 95 % interval
-    covers two: Newcombe's, for which facts are independent, and a cluster-robust one, for which only
+    contains two others: Newcombe's, for which facts are independent, and a cluster-robust one, for which only
     documents are. Raises ValueError if there is no fact.
     """
     ours, theirs = (sum(one.recovered for one in side) for side in (found, floor))

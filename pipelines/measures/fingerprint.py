@@ -58,8 +58,8 @@ class Fingerprint:
         return float(self.match(vectors).mean()) > self.least(vectors)
 
     def _scale(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the precision (d, d) and the mean distance of rotated vectors, and how much farther they are
-        than the encoder's own.
+        """Return the precision (d, d), the mean distance of rotated vectors, and by how much it exceeds that
+        of the encoder's own vectors.
         """
         d = len(self.mean)
         even = self.covariance.trace() / d * torch.eye(d, dtype=torch.float64)

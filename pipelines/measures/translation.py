@@ -100,9 +100,10 @@ def paired_scores(translated: Tensor, target: Tensor, batch: int = 8192) -> dict
 
 
 def batches(n: int, batch: int) -> list[slice]:
-    """Split n pairs into consecutive batches of at most `batch`, but at least two pairs.
+    """Split n pairs into as few batches of at most `batch` as possible, of equal size up to one pair.
 
-    There are as few as possible, and they are of equal size up to one pair: top-1 is easier in a smaller one.
+    In a smaller batch top-1 would be easier. A batch has at least two pairs: with `batch` 2 one may have
+    three.
     """
     count = max(1, min(math.ceil(n / batch), n // 2))
     return [slice(n * i // count, n * (i + 1) // count) for i in range(count)]

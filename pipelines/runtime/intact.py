@@ -3,6 +3,7 @@
 import fcntl
 import hashlib
 import json
+import os
 import time
 from contextlib import ExitStack, suppress
 from functools import lru_cache
@@ -22,13 +23,13 @@ DVC, PATIENCE = Path(".dvc/tmp/lock"), 10.0  # seconds; DVC locks this file whil
 def intact(path: Path) -> Path:
     """Return `path` if its bytes, or those of all files of a folder, are what dvc.lock names.
 
-    A path that dvc.lock does not name, or that a later run by hand wrote, is returned too. Raises BadInput
-    for all other bytes.
+    Also if dvc.lock does not name it, or it was made by hand since. Raises BadInput for other bytes.
     """
+    spelt = Path(os.path.relpath(path))  # as in dvc.lock
     named = [
         (stage, Path(out), md5)
         for stage, out, md5 in locked("outs")
-        if path == Path(out) or Path(out) in path.parents
+        if spelt == Path(out) or Path(out) in spelt.parents
     ]
     if not named or not path.exists():  # whoever reads it says what is missing
         return path

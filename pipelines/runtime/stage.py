@@ -63,25 +63,30 @@ def _run(verb: Callable[..., None]) -> None:
         launch.launch(processes)
         return
     freeze_gc()
-    code = _code(verb.__name__, row)
+    paths = _code(verb.__name__, row)
+    code = _digests(paths)
     with track.run(verb.__name__, name, row, study.study, study.named(row) if row else {}) as run:
         verb(name, row, study, run)
-        now = _code(verb.__name__, row)
-        changed = [path for path, digest in code.items() if now.get(path) != digest]
+        now = _digests(paths)
+        changed = [path for path in paths if now.get(path) != code.get(path)]
         edited = "DVC_STAGE" in os.environ and intact.PARAMS.read_bytes() != text
         if edited and _settings(table, name, study) != _settings(table, name, params.load()):
             changed.append(str(intact.PARAMS))
         if changed:  # DVC reads settings and code when a stage ends: dvc.lock would name the new ones
-            raise BadInput(f"{', '.join(changed)} changed while this ran: `dvc repro` runs it again")
+            kept = f"`dvc commit -f {os.environ['DVC_STAGE']}` keeps what it wrote"
+            raise BadInput(f"{', '.join(changed)} changed while this ran: `dvc repro` runs it again, {kept}")
 
 
-def _code(verb: str, row: Any) -> dict[str, str]:
-    """Return a digest of each file or package of code that dvc.yaml lists for a stage; none without DVC."""
+def _code(verb: str, row: Any) -> list[str]:
+    """Return the files and packages of code that dvc.yaml lists for a stage; none without DVC."""
     if "DVC_STAGE" not in os.environ:
-        return {}
+        return []
     stage = yaml.load(Path("dvc.yaml").read_bytes(), Loader)["stages"][verb]
     listed = [dep for dep in stage.get("do", stage)["deps"] if dep.startswith("pipelines/")]
-    paths = [re.sub(r"\$\{item\.(\w+)}", lambda key: getattr(row, key[1]), dep) for dep in listed]
+    return [re.sub(r"\$\{item\.(\w+)}", lambda key: getattr(row, key[1]), dep) for dep in listed]
+
+
+def _digests(paths: list[str]) -> dict[str, str]:
     return {path: store.code_digest(path.removeprefix("pipelines/")) for path in paths if Path(path).exists()}
 
 

@@ -123,10 +123,10 @@ def alone(verb: str, name: str) -> Iterator[None]:
 
 
 def code_digest(*packages: str) -> str:
-    """Return a digest of the Python files of packages and modules of `pipelines`, such as "aligners/core"."""
+    """Return a digest of packages and modules of `pipelines`, such as "aligners/core": code and data."""
     root, files = Path(__file__).parents[1], hashlib.sha256()
     paths = [root / package for package in packages]
-    inside = {file for path in paths for file in path.rglob("*.py")}
+    inside = {file for path in paths for file in path.rglob("*.*") if file.suffix in (".py", ".yaml")}
     for file in sorted(inside | {path.with_suffix(".py") for path in paths if not path.is_dir()}):
         files.update(f"{file.relative_to(root)} {digest(file)}\n".encode())
     return files.hexdigest()
@@ -356,10 +356,7 @@ def write_metrics(verb: str, name: str, metrics: dict[str, Any]) -> None:
 
 
 def read_metrics(verb: str, rows: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Return the metrics of those of these rows of a verb that have any, by name.
-
-    Files of other rows, which another study left, are not read.
-    """
+    """Return {row: metrics} for those of `rows` that have a file of metrics. No other file is read."""
     return {name: metrics_of(path) for name in rows if (path := metrics_path(verb, name)).exists()}
 
 

@@ -94,7 +94,9 @@ def start_sender(log: Path) -> Popen[bytes]:
 
 @contextmanager
 def run(verb: str, name: str, row: BaseModel | None, study: str, named: Rows | None = None) -> Iterator[Run]:
-    """Open an MLflow run for a stage run, in its verb's experiment; FAILED or KILLED if the block ends badly.
+    """Open an MLflow run for a stage run, in its verb's experiment.
+
+    Its status is FAILED or KILLED if the block raises or is interrupted.
 
     Settings of the rows `named` become params, too: `align.clusters`. Raises BadInput for a missing device.
     """

@@ -84,7 +84,7 @@ class EvaluateImageText(Computed):
     """Measure trained encoders on images: zero-shot, linear, retrieval, PMI if known."""
 
     encoders: Annotated[str, Ref("train_image_text")]  # the trained pair of encoders
-    # Images with captions and labels. If not the encoders' own corpus, make sure that none was trained on
+    # Images with captions and labels. Make sure that the encoders were trained on none of its test images
     corpus: CorpusName
     # Captions of a label in zero-shot classification; {} is its name
     templates: tuple[str, ...] = Field(("a {}",), min_length=1)

@@ -78,7 +78,7 @@ class Settings(Checked):
     log_every: Count = 100
     # Stop after so many scores in a row without improvement. Without `min_steps` it has no effect
     patience: Count = 20
-    min_steps: Natural | None = None  # patience may stop from this step on; None: it never stops
+    min_steps: Natural | None = None  # first step at which patience may end training; None: it never does
     checkpoint_every: Count = 1000  # steps
 
     def __post_init__(self) -> None:

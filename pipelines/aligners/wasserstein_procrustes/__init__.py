@@ -374,7 +374,7 @@ class Fitting:
         return [cloud[of_row == number] for number in of_row.unique()]
 
     def groups_harm(self, X: Tensor, Y: Tensor, W: Tensor, given: Tensor) -> bool:
-        """Return whether an orthogonal map (d, e) couples clearly better after refinements without groups."""
+        """Return whether refinement without groups raises the mean cosine by the factor UNGROUPED_GAIN."""
         [refined] = self.refine_together(X, Y, [W], UNGROUPED_BATCH, given, "leave out groups")
         before, after = self.cosines(X, Y, [W, spectral(refined)], UNGROUPED_BATCH)
         return after > UNGROUPED_GAIN * before

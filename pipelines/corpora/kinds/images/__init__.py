@@ -6,6 +6,7 @@ Images that are missing, damaged or without a caption are skipped and counted in
 import hashlib
 import io
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 import polars as pl
@@ -69,11 +70,11 @@ def rows(p: PathCorpus, source: Any) -> pl.DataFrame:
 
 
 def _read(image: Any) -> tuple[str, bytes]:
-    """Return what is wrong with an image, or "", and a digest of its size and pixels.
+    """Return what is wrong with an image, or "", and a digest of its size and pixels, upright.
 
     Its size is checked before its pixels are read.
     """
-    from PIL import Image
+    from PIL import Image, ImageOps
 
     if not isinstance(image, bytes) or not image:
         return "image missing", b""
@@ -81,6 +82,8 @@ def _read(image: Any) -> tuple[str, bytes]:
         with Image.open(io.BytesIO(image), formats=FORMATS) as opened:
             if opened.width * opened.height > PIXELS:
                 return "image too large", b""
+            with suppress(Exception):  # of damaged EXIF
+                ImageOps.exif_transpose(opened, in_place=True)
             # `convert` would clip 16 bits of grey to 8
             shown = opened.copy() if opened.mode.startswith("I") else opened.convert("RGBA")
     except Exception:

@@ -1,4 +1,6 @@
-"""sts: sentence pairs with a human score of similarity, 0 to 5: STS12 to STS16, STS-B, SICK-R (1 to 5)."""
+"""sts: sentence pairs with a human score of similarity from 0 to 5 (SICK-R: 1 to 5), as in STS12 to STS16,
+STS-B and SICK-R.
+"""
 
 from typing import Any
 

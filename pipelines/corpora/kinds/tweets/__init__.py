@@ -34,8 +34,8 @@ TOPICS = (  # a label's number in TweetTopic is its place here
 def rows(p: HubCorpus | PathCorpus, source: Any) -> pl.DataFrame:
     """Return id, text, labels (names of topics), and what else the row maps.
 
-    Of the hub: cardiffnlp/tweet_topic_multilingual (config en) or tweet_topic_multi. Labels given as numbers
-    0 to 18, or as 19 zeros and ones, become names.
+    On the hub it reads cardiffnlp/tweet_topic_multilingual (config en) or tweet_topic_multi. Labels given as
+    numbers 0 to 18, or as 19 zeros and ones, become names.
     """
     table = source.table(p)
     if "labels" not in {*p.columns, *table.columns} and "label" in table.columns:
