@@ -148,7 +148,7 @@ def test_jobs_says_how_many_stages_run_at_a_time(own_folder, monkeypatch):
 
 
 def test_a_stage_whose_inputs_stay_the_same_is_not_counted(own_folder):
-    dvc("init", "--quiet", "--no-scm")
+    dvc("init --quiet --no-scm")
     stages = {"a": {"cmd": "echo > x", "deps": ["in"], "outs": ["x"]}, "b": {"cmd": "cat x", "deps": ["x"]}}
     write_yaml("dvc.yaml", {"stages": stages})
     for content, count in (("1", 2), ("2", 1)):

@@ -113,7 +113,7 @@ def test_ctrl_c_and_sigterm_leave_nothing_running(repro, number):
 
 
 def test_dvc_lock_is_read_when_dvc_does_not_write_it(own_folder, monkeypatch):
-    whole = yaml.safe_dump({"stages": {"s": {"outs": [{"path": "x", "md5": "0123456789"}]}}})
+    whole = yaml.safe_dump({"stages": {"s": {"outs": [{"path": "x", "md5": "0123456789abcdef"}]}}})
     put("dvc.lock", whole[:-5])  # in the middle of the write
     Path(".dvc/tmp").mkdir(parents=True)
     lock = os.open(".dvc/tmp/lock", os.O_CREAT | os.O_RDWR)
@@ -124,4 +124,4 @@ def test_dvc_lock_is_read_when_dvc_does_not_write_it(own_folder, monkeypatch):
         os.close(lock)
 
     monkeypatch.setattr(intact.time, "sleep", dvc_ends)
-    assert intact.locked("outs") == [("s", "x", "0123456789")]
+    assert intact.locked("outs") == [("s", "x", "0123456789abcdef")]
