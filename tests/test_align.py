@@ -250,11 +250,15 @@ def test_an_aligner_that_returns_no_translator_is_named(stage):
 
 @pytest.mark.parametrize("restarts", [0, 2])
 def test_a_lone_seed_restarts_with_its_replicate(stage, restarts):
-    """A wrong replicate makes a right fit look wrong: both are fitted again."""
+    """A wrong replicate makes a right fit look wrong: both are fitted again, the replicate to other texts."""
+    seen = set()
 
     def fit(source, target, seed):
+        if seed % RESTART >= verdict.REPLICATE:
+            seen.add(frozenset(texts(source * 1e6)))
         return signed(-1 if seed == verdict.REPLICATE else 1, source, target)
 
     found = stage(fit, seeds=[0], restarts=restarts)
     assert (found["by seed"]["0"]["agreement"] > 0.9) == bool(restarts)
     assert found.get("restarts", 0) == bool(restarts)
+    assert len(seen) == 1 + bool(restarts)

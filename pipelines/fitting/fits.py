@@ -38,9 +38,9 @@ Result = TypeVar("Result")
 class Draw(NamedTuple):
     """The seed of a fit, and how often it was restarted. Both decide its random numbers.
 
-    In a study the seed alone decides its texts. A replicate is fitted only to judge other fits. In a row with
-    `splits` all seeds see the same texts, so a replicate takes a random three quarters of each split. In
-    `pipelines.fit` its texts also depend on the restart.
+    In a study the seed alone decides its texts. A replicate is fitted only to judge other fits, and each
+    restart gives it another seed. In a row with `splits` all seeds see the same texts, so a replicate takes a
+    random three quarters of each split. In `pipelines.fit` its texts depend on the restart, too.
     """
 
     seed: int
@@ -202,7 +202,8 @@ def fit_seeds(
     draws = [Draw(seed, restart) for seed in seeds]
     if work.judged:
         seed = replicate_seed(work.row)
-        draws += [] if seed is None else [Draw(seed, restart, replicate=True)]
+        # With another seed, and so to other texts: some draws of the texts are too hard for any restart
+        draws += [] if seed is None else [Draw(seed + restart, restart, replicate=True)]
     # Each process makes its share
     mine = draws[distributed.rank() :: distributed.world_size()]
     run_fits([partial(stored_fit, work, draw) for draw in mine], work.row.aligner, work.clouds)
