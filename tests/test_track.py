@@ -396,18 +396,17 @@ def test_a_kill_is_sent_once_the_server_is_back(stub, capfd):
 
 
 def test_a_sender_waits_for_one_at_work_and_follows_it(monkeypatch, capfd):
-    at_work = InAThread()
-    lock = sender.store_file(".lock")
-    while not lock.exists() or files.try_lock(open(lock)):  # noqa: SIM115
-        assert at_work.thread.is_alive()
     client = Mock(wraps=sender.client)
     monkeypatch.setattr(sender, "client", client)
+    at_work = InAThread()
+    while not client.called:  # it calls once it has the lock
+        assert at_work.thread.is_alive()
     with embed():
         pass
-    assert (sender.main([]), client.call_count) == (0, 0)
+    assert (sender.main([]), client.call_count) == (0, 1)
     with embed("y"):
         at_work.communicate()
-    assert client.call_count == 1
+    assert client.call_count == 2
     assert statuses() == {"x": "FINISHED", "y": "FINISHED"}
     assert capfd.readouterr() == ("", "")
 
