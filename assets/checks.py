@@ -30,11 +30,11 @@ def disjoint(root: Path, stage: Stage) -> Found:
 def targets(root: Path, stage: Stage) -> Found:
     """Warn of audits in report/audit that missed a target of `--gate`.
 
-    Each page's newest audit counts; one that was stopped only until the same audit has run to its end.
+    Each page's newest audit counts; one that has not finished only until the same audit has run to its end.
     """
     pages = {path.stem: _json(path) for path in sorted((root / "report/audit").glob("*.json"))}
-    whole = {name for name in pages if not name.endswith("-stopped")}
-    pages = {n: page for n, page in pages.items() if n in whole or n.removesuffix("-stopped") not in whole}
+    whole = {name for name in pages if not name.endswith("-unfinished")}
+    pages = {n: page for n, page in pages.items() if n in whole or n.removesuffix("-unfinished") not in whole}
     lines = [f"{name}: {line}" for name, page in pages.items() for line in page.get("missed", [])]
     return "; ".join(lines), {"audits": len(pages), "targets missed": len(lines)}
 

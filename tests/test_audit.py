@@ -501,19 +501,37 @@ def test_ctrl_c_after_a_fit_ends_with_what_is_done(world, monkeypatch, capsys):
 
     monkeypatch.setattr(audits, "topics", stopped)
     _, twin = written(world(ALIGNED))
-    assert "The audit was stopped in the step topics." in twin
+    assert "The audit has not finished: it was in the step topics." in twin
     assert "--truth" not in twin.partition("## This audit")[0]
     assert "No label was known.\n\nnot reached\n" in twin
     arguments = ["audit", "dump.npy", "--texts", "own.txt", "--limit", "300"]
     assert main(arguments) == 130
-    assert "The audit was stopped in the step topics." in capsys.readouterr().out
-    assert all(page.stem.endswith("-stopped") for page in Path("report/audit").glob("*.html"))
+    assert "The audit has not finished: it was in the step topics." in capsys.readouterr().out
+    assert all(page.stem.endswith("-unfinished") for page in Path("report/audit").glob("*.html"))
     put("targets.yaml", "verdict: aligned")
     assert main([*arguments, "--gate", "targets.yaml"]) == 3
-    assert "target missed: the audit was stopped in the step topics" in capsys.readouterr().out
+    assert "target missed: The audit has not finished: it was in the step topics" in capsys.readouterr().out
     monkeypatch.setattr(audits, "identify_or_fit", stopped)
     with pytest.raises(KeyboardInterrupt):
         world(ALIGNED)
+
+
+def test_the_page_is_there_before_defences_are_tried(world, monkeypatch):
+    page, try_one, seen = Path("report/audit"), audits.recall_kept, []
+
+    def tried(*args, **more):
+        [twin] = page.glob("*-unfinished.md")
+        seen.append(twin.read_text())
+        return try_one(*args, **more)
+
+    world(ALIGNED)
+    monkeypatch.setattr(audits, "recall_kept", tried)
+    assert main(["audit", "dump.npy", "--texts", "own.txt", "--limit", "300", "--defences", "noise 1"]) == 0
+    assert ["it was in the step defence none." in twin for twin in seen] == [True, False]
+    assert "## Inverted texts" in seen[0]
+    assert "| noise 1 |" not in seen[1].partition("## Defences")[2]
+    left = sorted(path.suffix for path in page.iterdir())
+    assert left == [".html", ".json", ".md", ".png"]  # of the finished audit
 
 
 def test_an_impossible_defence_is_named_and_others_are_tried(world):
@@ -749,7 +767,7 @@ def command(world, monkeypatch):
     """The command, in the folder of a dump; every encoder is aligned."""
     found = world(ALIGNED)
 
-    def again(dump, options):
+    def again(dump, options, keep):
         assert len(sampled(dump).vectors)
         return replace(found, dump=dump.name)
 
@@ -790,4 +808,4 @@ def test_an_unwritable_folder_is_one_line_before_any_work(command, capsys, monke
     put("report/audit", "")
     line = refused(capsys, *command, "dump.npy")
     assert "report/audit/" in line
-    assert "-stopped.html: cannot be written: " in line
+    assert "-unfinished.html: cannot be written: " in line

@@ -48,8 +48,8 @@ def test_lost_verdicts_and_shared_texts_are_counted():
 def test_targets_that_an_audit_missed_are_named():
     assert said("report", "audit_targets").passed
     folder = Path("report/audit")
-    stopped = ["the audit was stopped in the step topics"]  # and a later one of the same dump was not
-    for name, missed in (("a", []), ("a-stopped", stopped), ("b", ["facts: 3 of 10; at most 0.2"])):
+    running = ["The audit has not finished: it was in the step topics."]  # a later one of the same dump has
+    for name, missed in (("a", []), ("a-unfinished", running), ("b", ["facts: 3 of 10; at most 0.2"])):
         put(folder / f"{name}.json", json.dumps({"missed": missed}))
     evaluation = said("report", "audit_targets")
     assert not evaluation.passed

@@ -23,7 +23,6 @@ from pipelines.measures.vectors import finite, kmeans, nearness, neighbours, ove
 from pipelines.runtime.errors import BadInput
 
 RIDGE = 0.01  # penalty in `known_pair_attacks`, times the mean square of a coordinate
-BARE_QUERIES = ("noise", "int8", "round")  # the owner searches these by queries as they are
 KINDS = ("none", "noise", "int8", "binary", "round", "drop", "rotate", "cells")
 
 
@@ -46,6 +45,11 @@ class Defence:
         right, what = needs.get(self.kind, (0 <= scale < math.inf, "a number of at least 0"))
         if not right:
             raise BadInput(f"defence: {self.kind} {scale:g}: {what} is needed")
+
+    @property
+    def bare_queries(self) -> bool:
+        """Whether the owner searches by queries as they are."""
+        return self.kind in ("noise", "int8", "round")
 
     def __str__(self) -> str:
         unscaled = self.kind in ("none", "int8", "binary", "rotate")

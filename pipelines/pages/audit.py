@@ -75,7 +75,7 @@ class Findings:
     defences: Rows = field(default_factory=list)
     leaks: Rows = field(default_factory=list)  # what was read right, if the truth was given
     made: dict[str, Any] = field(default_factory=dict)  # date, files, settings and versions
-    stopped: str = ""  # the step in which Ctrl-C ended the audit
+    unfinished: str = ""  # the step that was running
 
     @property
     def best(self) -> Tried:
@@ -104,23 +104,40 @@ def write(findings: Findings, folder: Path, stem: str) -> Path:
     """Write `stem`.html, `stem`.md and two pictures. Return the path of the HTML."""
     title = f"Audit of {findings.dump}"
     markdown = [f"# {escaped(title)}", "", f"> {conclusion(findings)}", "", "## What to do", ""]
-    if findings.stopped:
-        markdown += [f"The audit was stopped in the step {escaped(findings.stopped)}.", ""]
+    if findings.unfinished:
+        markdown += [escaped(unfinished(findings)), ""]
     markdown += [f"- {line}" for line in advice(findings)] + [""]
-    # The name is a digest: a dump's name may hold what a link cannot.
-    name = hashlib.sha256(stem.encode()).hexdigest()[:12]
+    of_leaks, of_defences = picture_paths(folder, stem)
     if findings.leaks and all(row["of"] for row in findings.leaks):
-        leak_picture(folder / f"{name}-leaks.png", findings.leaks)
-        markdown.append(f"![what leaks, and its floor]({name}-leaks.png)")
+        leak_picture(of_leaks, findings.leaks)
+        markdown.append(f"![what leaks, and its floor]({of_leaks.name})")
     if findings.defences:
-        defence_picture(folder / f"{name}.png", findings.defences)
-        markdown.append(f"![what each defence keeps and leaves]({name}.png)")
+        defence_picture(of_defences, findings.defences)
+        markdown.append(f"![what each defence keeps and leaves]({of_defences.name})")
     for heading, rows in tables(findings).items():
         markdown += ["", f"## {heading}", "", ABOUT[heading], ""]
         cells = [[escaped(shown(value)) for value in row.values()] for row in rows]
-        missing = "not reached" if findings.stopped else "none"
+        missing = "not reached" if findings.unfinished else "none"
         markdown += table(list(rows[0]), cells) if rows else [missing]
     return page.write(folder / f"{stem}.html", title, "\n".join(markdown) + "\n")
+
+
+def remove(folder: Path, stem: str) -> None:
+    """Remove the files of a page, and the `.json` beside it, if they exist."""
+    for suffix in (".html", ".md", ".json"):
+        (folder / f"{stem}{suffix}").unlink(missing_ok=True)
+    for picture in picture_paths(folder, stem):
+        picture.unlink(missing_ok=True)
+
+
+def picture_paths(folder: Path, stem: str) -> tuple[Path, Path]:
+    """Return where a page has its pictures: of leaks, and of defences."""
+    name = hashlib.sha256(stem.encode()).hexdigest()[:12]  # a dump's name may hold what a link cannot
+    return folder / f"{name}-leaks.png", folder / f"{name}.png"
+
+
+def unfinished(findings: Findings) -> str:
+    return f"The audit has not finished: it was in the step {findings.unfinished}."
 
 
 def conclusion(findings: Findings) -> str:
@@ -172,7 +189,7 @@ def advice(findings: Findings) -> list[str]:
 
 def _about_leaks(findings: Findings) -> list[str]:
     """Say what leaks in one line, or how to measure it."""
-    if findings.stopped and not findings.leaks:
+    if findings.unfinished and not findings.leaks:
         return []
     if not findings.leaks:
         return ["Give `--truth`, the texts behind the dump, to measure how much of what was read is right."]

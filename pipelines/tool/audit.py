@@ -13,7 +13,7 @@ import sys
 import time
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -35,7 +35,7 @@ from pipelines.inverters import Queries, Space, decoder, search
 from pipelines.inverters.attacker import learn
 from pipelines.inverters.vec2text import Vec2Text
 from pipelines.measures import attributes, facts
-from pipelines.measures.defences import BARE_QUERIES, Defence, Keys, defend, known_pair_attacks, recall_kept
+from pipelines.measures.defences import Defence, Keys, defend, known_pair_attacks, recall_kept
 from pipelines.measures.fingerprint import Fingerprint
 from pipelines.measures.vectors import neighbours, overlap, shuffled
 from pipelines.pages import audit as audit_page
@@ -121,11 +121,11 @@ class Attempt:
     replicates: Sequence[Translator] = ()  # that judged the translator
 
 
-def audit(dump: Path, options: Options) -> Findings:
+def audit(dump: Path, options: Options, keep: Callable[[Findings], object] | None = None) -> Findings:
     """Attack a dump. Topics, inverted texts and defences are computed only if an encoder is aligned.
 
-    Ctrl-C after the first fit ends the audit with what is done. Raises BadInput for a dump or texts that
-    cannot be read.
+    After the first fit, `keep` gets what is done whenever a step begins, and Ctrl-C ends the audit with what
+    is done. Raises BadInput for a dump or texts that cannot be read.
     """
     print("audit: read the dump", file=sys.stderr, flush=True)
     taken, vectors = sampled(dump, options)
@@ -146,16 +146,21 @@ def audit(dump: Path, options: Options) -> Findings:
     weights = {f"encoder {name}": 1.0 for name in opened} | {"topics": 0.0, "inverted texts": 1.0}
     share = min(1.0, DEFENDED / len(vectors))
     weights |= {f"defence {defence}": share for defence in options.defences_to_try()}
-    steps = Steps("audit", weights)
 
+    def begun(step: str) -> None:
+        findings.unfinished = step
+        if keep and findings.tried:
+            keep(findings)
+
+    steps = Steps("audit", weights, begun)
     try:
         best = try_encoders(vectors, texts, opened, options, steps, findings.tried)
         if findings.evidence:
             measure_leaks(taken, vectors, best, options, steps, findings, truth)
+        findings.unfinished = ""
     except KeyboardInterrupt:
         if not findings.tried:
             raise
-        findings.stopped = steps.running
     return findings
 
 
@@ -201,14 +206,16 @@ class Steps:
 
     command: str
     weights: dict[str, float]
-    running: str = ""
+    begun: Callable[[str], None] | None = None  # gets the name of each step
 
     def skip(self, names: Iterable[str]) -> None:
         self.weights = {name: weight for name, weight in self.weights.items() if name not in names}
 
     def begin(self, name: str) -> None:
         """Print that a step begins. Until a step with a weight is done there is no estimate."""
-        self.running, at = name, list(self.weights).index(name)
+        if self.begun:
+            self.begun(name)
+        at = list(self.weights).index(name)
         weights = list(self.weights.values())
         done, left = sum(weights[:at]), ""
         if not done:
@@ -446,7 +453,7 @@ def try_defences(vectors: Tensor, best: Attempt, options: Options, steps: Steps,
         # Quick, because there are many defences
         seed = (options.seed + 1) % 2**32
         translator, verdict, _ = identify_or_fit(defended, best.known, prints, True, seed)
-        kept = recall_kept(bare, defended, keys=keys, bare_queries=defence.kind in BARE_QUERIES)
+        kept = recall_kept(bare, defended, keys=keys, bare_queries=defence.bare_queries)
         line: dict[str, Any] = {"defence": str(defence), "utility": float(kept.mean())}
         with torch.inference_mode():
             strongest = line["leakage"] = leakage(translator(defended), neighbours_of_bare)
@@ -474,23 +481,30 @@ def run(args: Namespace) -> Answer:
     for path in filter(None, (options.texts, options.truth)):
         located(path)  # before any work
     name = page_name(dump, options)
-    check_writable(args.out / f"{name}-stopped.html")
+    unfinished = f"{name}-unfinished"
+    check_writable(args.out / f"{unfinished}.html")
     defences = options.defences_to_try()
     targets = gate.targets_of(args.gate, defences, bool(options.truth)) if args.gate else None
-    findings = audit(dump, options)
-    findings.made = made(dump, options)
-    page = audit_page.write(findings, args.out, name + ("-stopped" if findings.stopped else ""))
+
+    def keep(findings: Findings) -> Path:
+        findings.made = made(dump, options)
+        return audit_page.write(findings, args.out, unfinished if findings.unfinished else name)
+
+    findings = audit(dump, options, keep)
+    page = keep(findings)
+    if not findings.unfinished:
+        audit_page.remove(args.out, unfinished)
     failed = gate.missed(targets, findings) if targets else []
     advice = [audit_page.conclusion(findings), *audit_page.advice(findings)]
-    if findings.stopped:
-        advice.append(f"The audit was stopped in the step {findings.stopped}.")
+    if findings.unfinished:
+        advice.append(audit_page.unfinished(findings))
     data = {"page": str(page), "verdict": findings.best.verdict, "advice": advice, "missed": failed}
     data |= {key: value for key, value in asdict(findings).items() if key != "inversions"}
     with atomic(page.with_suffix(".json")) as draft:  # for Dagster's check
         draft.write_text(json.dumps(data, indent=2, default=str), encoding="utf-8")
     beside = page.with_suffix(".md").name
     said = [*advice, f"the page, with the texts that were read: {page}, and {beside} beside it"]
-    code = 3 if failed else 130 if findings.stopped else 0
+    code = 3 if failed else 130 if findings.unfinished else 0
     return Answer(said + [f"target missed: {line}" for line in failed], data, code)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError
 
 from pipelines.measures.defences import Defence
-from pipelines.pages.audit import VERDICTS, Findings, leakage_to_best
+from pipelines.pages.audit import VERDICTS, Findings, leakage_to_best, unfinished
 from pipelines.runtime.errors import BadInput
 from pipelines.study.params import faults
 from pipelines.study.reading import read
@@ -54,7 +54,7 @@ def missed(targets: Targets, findings: Findings) -> list[str]:
     compared.
     """
     best, (named, share) = findings.best, findings.named
-    out = [f"the audit was stopped in the step {findings.stopped}"] if findings.stopped else []
+    out = [unfinished(findings)] if findings.unfinished else []
     if targets.verdict and VERDICTS.index(best.verdict) > VERDICTS.index(targets.verdict):
         out.append(f"verdict: {best.verdict} with {best.encoder}; at most {targets.verdict}")
     if targets.encoder is not None and share > targets.encoder:
