@@ -172,7 +172,7 @@ def test_a_network_begins_orthogonal_and_learns_what_bends(monkeypatch):
 @pytest.mark.parametrize("directions", [256, 5])
 @pytest.mark.parametrize(("d", "e"), [(10, 10), (8, 12), (12, 8)])
 def test_rotation_is_recovered_without_pairs(d, e, directions, monkeypatch):
-    monkeypatch.setattr(wasserstein_procrustes, "DIRECTIONS", directions)
+    monkeypatch.setattr("pipelines.aligners.core.cloud.DIRECTIONS", directions)
     source, target, W = clouds(d, e)
     assert nearness(wasserstein(source, target), source, source @ W) > 0.98
 

@@ -2,11 +2,13 @@
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from pipelines.measures.vectors import centred_unit, finite
 from pipelines.runtime.errors import BadInput
 
 FEW = 20  # with fewer effective dimensions a cloud has no hubs, and wrong maps agree (docs/experiments.md)
+DIRECTIONS = 256  # principal directions of a cloud that are not mostly noise
 LEAST_WIDTH, MOST_WIDTH = 1e-10, 1e15  # of max - min of a column: float32 holds squared lengths
 
 
@@ -82,3 +84,20 @@ def spectral(cross: Tensor, power: float = 0.0) -> Tensor:
     S = turned.norm(dim=1)
     scale = torch.where(least * S.max() < S, (S / S.max()) ** power / S, 0)
     return ((U * scale) @ turned).to(cross.dtype)
+
+
+def leading(X: Tensor) -> tuple[Tensor, Tensor]:
+    """Project X (n, d) on its k <= DIRECTIONS leading principal directions.
+
+    Return the projections (n, k), normalised to length 1, and the directions (d, k). If d <= DIRECTIONS these
+    are X and the identity.
+    """
+    if X.shape[1] <= DIRECTIONS:
+        return X, torch.eye(X.shape[1], device=X.device)
+    directions = principal_axes(X)[:, -DIRECTIONS:]
+    return normalize(X @ directions, dim=1), directions
+
+
+def principal_axes(X: Tensor) -> Tensor:
+    """Return all principal axes of X (n, d) as columns (d, d), the leading one last."""
+    return torch.linalg.eigh((X.T @ X).double())[1].to(X.dtype)

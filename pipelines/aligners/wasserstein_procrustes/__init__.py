@@ -48,9 +48,18 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pipelines.aligners.core.aligner import Pair
-from pipelines.aligners.core.cloud import FEW, checked, checked_pairs, dimensions, spectral
+from pipelines.aligners.core.cloud import (
+    FEW,
+    checked,
+    checked_pairs,
+    dimensions,
+    leading,
+    principal_axes,
+    spectral,
+)
 from pipelines.aligners.core.hubness import InvertedSoftmax
 from pipelines.aligners.core.matching import draw, partners, quadratic_assignment
+from pipelines.aligners.core.mixture import one_encoder
 from pipelines.aligners.core.translator import Linear, Translator
 from pipelines.aligners.wasserstein_procrustes.reflections import reflected
 from pipelines.measures.vectors import centred_unit, kmeans, nearness
@@ -68,7 +77,6 @@ CAN_EXTEND = False
 
 MOST = 100_000  # largest number of vectors per side: more cost memory and change nothing
 SAMPLE = 6000  # vectors per side for k-means
-DIRECTIONS = 256  # number of principal directions in which candidates compete: the others are mostly noise
 ROUND_STEPS = 10  # refinements of each candidate per round
 GENERATIONS = (60, 40, 27, 18, 12, 8)  # number of parents of each generation; as many children at most
 CHILD_STEPS = 20  # refinements of each child: with 10, a wrong map that was refined for longer can win
@@ -150,6 +158,8 @@ def fit(
     range.
     """
     known = checked_pairs(pairs, len(source), len(target))
+    rows = one_encoder(_checked({"source": source}, settings)["source"])
+    source, known = source[rows], _moved(known, rows.cpu())
     generator = torch.Generator().manual_seed(seed)
     if max(len(source), len(target)) > MOST:
         source = _sample_with(known[:, 0], source, generator)
@@ -182,6 +192,7 @@ def fit_jointly(
     if len({len(clouds[name]) for name in paired}) != 1:
         raise BadInput("wasserstein_procrustes: paired spaces must have equally many vectors")
     lone, generator = alone[0], torch.Generator().manual_seed(seed)
+    clouds = {**clouds, lone: clouds[lone][one_encoder(checked(lone, clouds[lone]))]}
     if max(len(cloud) for cloud in clouds.values()) > MOST:
         # Reset the generator before each draw, so that all paired clouds keep the same rows.
         state = generator.get_state()
@@ -194,6 +205,12 @@ def fit_jointly(
         maps[lone, name] = fitting.translator(clouds[lone], clouds[name], cross)
         maps[name, lone] = fitting.translator(clouds[name], clouds[lone], cross.T)
     return maps
+
+
+def _moved(pairs: Tensor, rows: Tensor) -> Tensor:
+    """Return those of the pairs (k, 2) whose source row is among `rows`, in order, by its place there."""
+    kept = pairs[torch.isin(pairs[:, 0], rows)]
+    return torch.stack([torch.searchsorted(rows, kept[:, 0].contiguous()), kept[:, 1]], 1)
 
 
 def _sample_with(first: Tensor, cloud: Tensor, generator: torch.Generator) -> Tensor:
@@ -466,23 +483,6 @@ def couple(
         crosses.append(x.T @ torch.stack(coupled).sum(0))
         cosines += [(moved * partner).sum() / len(y) for partner, y in zip(coupled, ys, strict=True)]
     return torch.stack(crosses).sum(0) / len(xs), float(torch.stack(cosines).mean())
-
-
-def leading(X: Tensor) -> tuple[Tensor, Tensor]:
-    """Project X (n, d) on its k <= DIRECTIONS leading principal directions.
-
-    Return the projections (n, k), normalised to length 1, and the directions (d, k). If d <= DIRECTIONS these
-    are X and the identity.
-    """
-    if X.shape[1] <= DIRECTIONS:
-        return X, torch.eye(X.shape[1], device=X.device)
-    directions = principal_axes(X)[:, -DIRECTIONS:]
-    return normalize(X @ directions, dim=1), directions
-
-
-def principal_axes(X: Tensor) -> Tensor:
-    """Return all principal axes of X (n, d) as columns (d, d), the leading one last."""
-    return torch.linalg.eigh((X.T @ X).double())[1].to(X.dtype)
 
 
 def equalised(cross: Tensor, U: Tensor, V: Tensor, power: float) -> Tensor:
