@@ -18,18 +18,17 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pipelines.aligners.core.cloud import leading
+from pipelines.aligners.core.cloud import FEW, leading
 from pipelines.measures.vectors import centred_unit, kmeans, nearness
 
 SAMPLE = 10_000  # vectors that are looked at
 CLUSTERS, ROWS = 100, 40  # most clusters, and fewest rows per cluster on average
-NARROW = 64  # with fewer dimensions, the shapes of two encoders may be alike by chance
 CUTS = 3  # eigenvectors that are tried
 SMALLEST = 0.04  # share of a part
 # Parts whose shapes have a smaller cosine are of two encoders. Two corpora by one encoder had .068 at least
 # (docs/experiments/verdict.md).
 UNRELATED = 0.04
-SHAPED = 0.5  # least squared norm of a shape, relative to that of the multiple of the identity
+EVEN = 0.67  # a part whose effective dimensions exceed this share of all has no shape
 
 
 @torch.no_grad()
@@ -48,8 +47,6 @@ def _encoders(vectors: Tensor, rows: Tensor) -> list[Tensor]:
 
 def _first_part(vectors: Tensor) -> Tensor | None:
     """Mark one of two parts of the vectors (n, d). -> (n,) bool; None if they are of one encoder."""
-    if vectors.shape[1] < NARROW:
-        return None
     generator = torch.Generator().manual_seed(0)
     unit = normalize(vectors, dim=1)
     X, _ = leading(centred_unit(unit))
@@ -84,8 +81,8 @@ def _relation(unit: Tensor, first: Tensor) -> float:
     """Return the cosine of the shapes of two parts of unit vectors (n, d). `first` (n,) marks one part.
 
     Squared norms are products of the shapes of a part's two halves, because a norm grows with noise, and the
-    product of independent shapes does not. It is 1 if a part is small, or varies alike in
-    all directions.
+    product of independent shapes does not. It is 1 if a part is small, or has too few or
+    too many effective dimensions.
     """
     parts = unit[first], unit[~first]
     if min(map(len, parts)) < max(2 * ROWS, SMALLEST * len(unit)):
@@ -94,7 +91,9 @@ def _relation(unit: Tensor, first: Tensor) -> float:
     even = halves.diagonal(dim1=1, dim2=2).mean(1)
     a, b, c, d = halves - even[:, None, None] * torch.eye(unit.shape[1]).to(halves)
     squares = torch.stack([(a * b).sum(), (c * d).sum()])
-    if (squares <= SHAPED * unit.shape[1] * even[::2] * even[1::2]).any():
+    width, evens = unit.shape[1], even[::2] * even[1::2]
+    effective = width**2 * evens / (squares + width * evens)  # as `core.cloud.dimensions`
+    if not ((effective >= FEW) & (effective <= EVEN * width)).all():
         return 1.0
     return float(((a + b) * (c + d)).sum() / 4 / squares.prod().sqrt())
 
