@@ -25,7 +25,7 @@ SAMPLE = 10_000  # vectors that are looked at
 CLUSTERS, ROWS = 100, 40  # most clusters, and fewest rows per cluster on average
 CUTS = 3  # eigenvectors that are tried
 SMALLEST = 0.04  # share of a part
-# Parts whose shapes have a smaller cosine are of two encoders. Two corpora by one encoder had .068 at least
+# Parts whose shapes have a smaller cosine are of two encoders. Two corpora by one encoder had .077 at least
 # (docs/experiments/verdict.md).
 UNRELATED = 0.04
 EVEN = 0.67  # a part whose effective dimensions exceed this share of all has no shape

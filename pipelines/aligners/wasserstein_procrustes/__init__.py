@@ -1,5 +1,7 @@
 """Fit one linear map without pairs: match clusters, select among candidate maps, couple points.
 
+If the source mixes several encoders, the map is fitted to the vectors of one (`core.mixture`).
+
 1  Run k-means on both sides many times. For each repeat, match the two sets of clusters by a quadratic
    assignment on the cosines between centred centroids. "Shared Geometry as a Rosetta Stone" (Schnaus et al.
    2026, arXiv 2610.09411) uses Gram matrices instead of cosines. Gram matrices depend on the norms of
