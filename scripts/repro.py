@@ -131,28 +131,15 @@ def work(stage: str, write: int) -> None:
         sys.exit(255)
 
 
-def check_lock(path: Path) -> None:
-    """Raise JSONDecodeError if the file is damaged for a second: while another DVC writes it, it looks so."""
-    until = time.monotonic() + 1
-    with suppress(FileNotFoundError):
-        while True:
-            try:
-                json.loads(path.read_text("utf-8", "replace"))
-            except json.JSONDecodeError:
-                if time.monotonic() > until:
-                    raise
-                time.sleep(0.02)
-            else:
-                break
-
-
 def main() -> int:
     start, jobs = time.monotonic(), os.environ.get("JOBS") or "0"
     if not jobs.isdecimal():
         LOG.error(f"JOBS={jobs}: how many stages at a time? A whole number")
         return 2
     try:
-        check_lock(Path(".dvc/tmp/rwlock"))
+        if (rwlock := Path(".dvc/tmp/rwlock")).exists():
+            with dvc.rwlock.make_lock(f"{rwlock}.lock"):  # else another DVC may be writing it
+                json.loads(rwlock.read_text("utf-8", "replace"))
         repro = Repro(sys.argv[1:], int(jobs))
     except json.JSONDecodeError:
         LOG.error(".dvc/tmp/rwlock is damaged (a dvc was killed): delete it if no dvc is running")
