@@ -52,13 +52,18 @@ def _first_part(vectors: Tensor) -> Tensor | None:
     X, _ = leading(centred_unit(unit))
     sample = torch.randperm(len(X), generator=generator)[:SAMPLE].to(X.device)
     x, unit = X[sample], unit[sample]
-    [centroids] = kmeans(x, min(CLUSTERS, max(1, len(x) // ROWS)), 1, generator)
-    cluster = nearness(x, centroids).argmax(1)
+    centroids, cluster = clustered(x, generator)
     cuts = [(_relation(unit, cut[cluster]), cut) for cut in _cuts(x, cluster, len(centroids))]
     relation, cut = min(cuts, key=lambda of: of[0], default=(1.0, cluster))
     if relation > UNRELATED:
         return None
     return cut[nearness(X, centroids).argmax(1)]
+
+
+def clustered(X: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Return k-means centroids (k, d) of X (n, d), and the cluster (n,) of each row."""
+    [centroids] = kmeans(X, min(CLUSTERS, max(1, len(X) // ROWS)), 1, generator)
+    return centroids, nearness(X, centroids).argmax(1)
 
 
 def _cuts(X: Tensor, cluster: Tensor, count: int) -> Iterator[Tensor]:
@@ -81,8 +86,8 @@ def _relation(unit: Tensor, first: Tensor) -> float:
     """Return the cosine of the shapes of two parts of unit vectors (n, d). `first` (n,) marks one part.
 
     Squared norms are products of the shapes of a part's two halves, because a norm grows with noise, and the
-    product of independent shapes does not. It is 1 if a part is small, or has too few or
-    too many effective dimensions.
+    product of independent shapes does not. It is 1 if a part is small, or has too few or too many effective
+    dimensions.
     """
     parts = unit[first], unit[~first]
     if min(map(len, parts)) < max(2 * ROWS, SMALLEST * len(unit)):

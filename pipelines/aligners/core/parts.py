@@ -30,11 +30,10 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pipelines.aligners.core.matching import draw
-from pipelines.measures.vectors import centred_unit, kmeans, nearness
+from pipelines.aligners.core.mixture import SAMPLE, clustered
+from pipelines.measures.vectors import centred_unit, nearness
 from pipelines.runtime.files import reading
 
-SAMPLE = 10_000  # vectors of either side that are looked at
-CLUSTERS, ROWS = 100, 40  # largest number of clusters, and smallest number of rows per cluster on average
 RIDGE = 0.03  # of the targets' second moment, relative to its mean variance
 BEST = 0.1  # share of rows, the least strange ones, whose translations count as right
 AGREED = 0.6  # least mean cosine of a cluster's two translations, relative to that of the best tenth of rows
@@ -79,10 +78,9 @@ def judge_parts(source: Tensor, translator: Map, target: Tensor, replicates: Seq
     generator = torch.Generator().manual_seed(0)
     source, target = draw(source, SAMPLE, generator), draw(target, SAMPLE, generator)
     # 1. Clusters of the source
-    count = min(CLUSTERS, max(1, len(source) // ROWS))
-    mean, unit = source.mean(0), centred_unit(source)
-    [centroids] = kmeans(unit, count, 1, generator)
-    cluster = nearness(unit, centroids).argmax(1)
+    mean = source.mean(0)
+    centroids, cluster = clustered(centred_unit(source), generator)
+    count = len(centroids)
     # 2. Translations of the source and of random directions
     random = normalize(torch.randn(source.shape, generator=generator), dim=1).to(source)
     translated = translator(source)

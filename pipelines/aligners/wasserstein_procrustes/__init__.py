@@ -160,14 +160,15 @@ def fit(
     range.
     """
     known = checked_pairs(pairs, len(source), len(target))
-    rows = one_encoder(_checked({"source": source}, settings)["source"])
-    source, known = source[rows], _moved(known, rows.cpu())
     generator = torch.Generator().manual_seed(seed)
     if max(len(source), len(target)) > MOST:
         source = _sample_with(known[:, 0], source, generator)
         target = _sample_with(known[:, 1], target, generator)
         known = torch.arange(len(known))[:, None].expand(-1, 2)  # pair i is now row i on both sides
     clouds = _checked({"source": source, "target": target}, settings)
+    rows = one_encoder(clouds["source"])
+    known = _moved(known, rows.cpu())
+    clouds = _checked({**clouds, "source": clouds["source"][rows]}, settings)
     fitting = Fitting(settings, generator, log)
     cross = fitting.cross_covariances(clouds, "source", known.to(clouds["source"].device))["target"]
     return fitting.translator(clouds["source"], clouds["target"], cross)
@@ -194,12 +195,12 @@ def fit_jointly(
     if len({len(clouds[name]) for name in paired}) != 1:
         raise BadInput("wasserstein_procrustes: paired spaces must have equally many vectors")
     lone, generator = alone[0], torch.Generator().manual_seed(seed)
-    clouds = {**clouds, lone: clouds[lone][one_encoder(checked(lone, clouds[lone]))]}
     if max(len(cloud) for cloud in clouds.values()) > MOST:
         # Reset the generator before each draw, so that all paired clouds keep the same rows.
         state = generator.get_state()
         clouds = {name: draw(cloud, MOST, generator.set_state(state)) for name, cloud in clouds.items()}
     clouds = _checked(clouds, settings)
+    clouds = _checked({**clouds, lone: clouds[lone][one_encoder(clouds[lone])]}, settings)
     fitting = Fitting(settings, generator, log)
     no_pairs = torch.empty(0, 2, dtype=torch.int64)
     maps = {}
