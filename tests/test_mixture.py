@@ -5,7 +5,7 @@ import torch
 from torch.nn.functional import normalize
 
 from pipelines.aligners import wasserstein_procrustes
-from pipelines.aligners.core.mixture import one_encoder
+from pipelines.aligners.core.mixture import clustered, one_encoder
 from tests.small import QUICK, normal, rotation, seeded
 
 WIDTH, TOPICS = 96, 30
@@ -85,3 +85,9 @@ def test_a_map_is_fitted_to_the_vectors_and_pairs_of_one_encoder():
     )
     for pair in whole:
         assert torch.equal(whole[pair](target), part[pair](target))
+
+
+def test_no_cluster_is_empty():
+    centroids, cluster = clustered(normal(3, 8).repeat(100, 1), seeded())
+    assert centroids.shape == (3, 8)
+    assert torch.bincount(cluster).tolist() == [100, 100, 100]

@@ -16,12 +16,10 @@ import polars as pl
 import pytest
 import torch
 
-from pipelines.aligners import wasserstein_procrustes
 from pipelines.aligners.core.parts import Parts
 from pipelines.aligners.core.verdict import Verdict
 from pipelines.fitting import arrays
 from pipelines.fitting.fits import write_verdicts
-from pipelines.runtime.errors import BadInput
 from pipelines.tool import doctor, encoders, validate
 from pipelines.tool.__main__ import main
 from tests.small import completed, put, read_yaml, refusal, two_encoders, write_yaml
@@ -161,16 +159,23 @@ def test_ctrl_c_ends_a_fit(own_folder):
     assert fit.returncode == 130
 
 
-@pytest.mark.parametrize(("option", "repeats"), [([], (30, 240)), (["--quick"], (30,))])
-def test_a_quick_audit_compares_fewer_maps(own_folder, monkeypatch, capsys, option, repeats):
+@pytest.mark.parametrize(
+    ("options", "label", "repeats"),
+    [
+        ([], "failed", [[30], None]),
+        ([], "partial", [[30], None]),
+        ([], "aligned", [[30]]),
+        (["--quick"], "failed", [[30]]),
+    ],
+)
+def test_all_maps_are_compared_only_if_the_first_fail(own_folder, monkeypatch, options, label, repeats):
     np.save("old.npy", np.random.default_rng(0).normal(size=(200, 16)))
     put("texts.txt", "\n\n".join(f"text number {i}" for i in range(200)))
-    fit = Mock(side_effect=BadInput("seen"))
-    monkeypatch.setattr(wasserstein_procrustes, "fit", fit)
-    command = ["audit", "old.npy", "--texts", "texts.txt", "--encoders", "wordllama"]
-    assert main([*command, *option]) == 2
-    assert "seen" in capsys.readouterr().err
-    assert fit.call_args.args[2].repeats == repeats
+    fit = Mock(return_value=(None, Verdict(0.5, label, 0.5, 20.0), [None]))
+    monkeypatch.setattr(arrays, "fit_and_judge", fit)
+    command = ["identify", "old.npy", "--fit", "--texts", "texts.txt", "--encoders", "wordllama"]
+    assert main([*command, *options]) == 0
+    assert [call.kwargs.get("repeats") for call in fit.call_args_list] == repeats
 
 
 def test_an_encoder_opened_twice_is_written_once(tmp_path, monkeypatch):

@@ -180,9 +180,10 @@ def _sides(source: Any, target: Any) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _floats(name: str, vectors: Any) -> torch.Tensor:
-    """Return vectors as a tensor, of an array as float32. Raises BadInput for anything else."""
+    """Return a tensor; an array of floats becomes float32. Raises BadInput for anything else."""
     if isinstance(vectors, np.ndarray) and vectors.dtype.kind == "f":
-        vectors = np.ascontiguousarray(vectors, np.float32)  # torch takes neither views nor foreign bytes
+        # torch takes neither negative strides nor a foreign byte order
+        vectors = np.ascontiguousarray(vectors, np.float32)
     try:
         return torch.as_tensor(vectors).detach()
     except (TypeError, ValueError, RuntimeError) as error:

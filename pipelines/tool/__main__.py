@@ -137,7 +137,9 @@ def _attacked(parser: Parser) -> None:
     )
     parser.add_argument("--limit", type=int, help="vectors of the dump, drawn at random: 20,000 by default")
     parser.add_argument("--known", type=int, help="texts of the attacker, drawn at random: 6,000 by default")
-    parser.add_argument("--quick", action="store_true", help="compare 30 maps at most: may miss a leak")
+    parser.add_argument(
+        "--quick", action="store_true", help="give up after 30 candidate maps: may miss a leak"
+    )
     parser.add_argument("--seed", type=int)
     parser.add_argument("--device", help="cpu, cuda, cuda:1; by default a GPU if there is one")
 

@@ -39,7 +39,7 @@ from pipelines.measures.defences import Defence, Keys, defend, known_pair_attack
 from pipelines.measures.fingerprint import Fingerprint
 from pipelines.measures.vectors import neighbours, overlap, shuffled
 from pipelines.pages import audit as audit_page
-from pipelines.pages.audit import SHOWN, Findings, Tried, best_of
+from pipelines.pages.audit import SHOWN, VERDICTS, Findings, Tried, best_of
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import atomic, check_writable
@@ -76,7 +76,7 @@ class Options:
     encoders: tuple[str, ...] = tuple(encoders.PACKAGED)
     limit: int = 20_000  # vectors of the dump, drawn at random
     known: int = 6000  # texts of the attacker
-    quick: bool = False  # compare 30 candidate maps at most: faster, and may miss the map
+    quick: bool = False  # give up after the first 30 candidate maps: faster, and may miss the map
     labels: tuple[str, ...] = TOPICS  # topics to look for
     defences: tuple[str, ...] = DEFENCES
     seed: int = 0
@@ -187,10 +187,14 @@ def measure_leaks(
     steps.begin("topics")
     findings.attributes = topics(vectors, best, options.labels)
     steps.begin("inverted texts")
-    findings.inversions = invert(vectors, best, options, taken.places[rows.cpu()])
+    drawn = shuffled(len(vectors), options.seed).tolist()
     true = [truth[i] for i in rows.tolist()] if truth else []
-    if any(true):
-        findings.leaks = leaks(vectors, best, options, findings.inversions, true)
+    known = [i for i in drawn if true and true[i].strip()][:MEASURED]
+    inverted = known[:FACTS] or drawn[:SHOWN]
+    findings.inversions = invert(vectors[inverted], best, options.seed, taken.places[rows[inverted].cpu()])
+    if known:
+        guesses = [row["guess"] for row in findings.inversions]
+        findings.leaks = leaks(vectors[known], [true[i] for i in known], best, options.labels, guesses)
     if len(vectors) >= LEAST:
         try_defences(vectors, best, options, steps, findings)
     else:
@@ -207,6 +211,7 @@ class Steps:
     command: str
     weights: dict[str, float]
     begun: Callable[[str], None] | None = None  # gets the name of each step
+    start: float = 0.0  # when the first step with a weight began
 
     def skip(self, names: Iterable[str]) -> None:
         self.weights = {name: weight for name, weight in self.weights.items() if name not in names}
@@ -267,8 +272,8 @@ def try_encoders(
 ) -> Attempt:
     """Fit and judge a translator for each encoder. Append the results, and return the best attempt.
 
-    Encoders of the dump's width come first. If one of them is aligned, or named by its fingerprint, none of
-    another width is tried.
+    Encoders of the dump's width come first. If one of them is aligned or partial, or named by its
+    fingerprint, none of another width is tried.
     """
     attempts, found = [], False
     for place, (encoder, (encode, same_width)) in enumerate(opened.items()):
@@ -293,7 +298,7 @@ def try_encoders(
         )
         attempts.append(Attempt(result, texts, known, encode, translator, replicates))
         tried.append(result)
-        found |= not replicates or (same_width and verdict.label == "aligned")
+        found |= not replicates or (same_width and verdict.share > 0)
         if not replicates:  # the fingerprint named the encoder: no fit was made, so its time tells nothing
             steps.weights[f"encoder {encoder}"] = 0.0
     if not tried:
@@ -314,15 +319,20 @@ def identify_or_fit(
 ) -> tuple[Translator, Verdict, list[Translator]]:
     """Return a translator of the vectors to the space of the known ones, its verdict, and its replicates.
 
-    If the fingerprint of the known ones names the vectors, return the identity. Else fit to all vectors,
-    without a pair, and judge by a replicate (`core.verdict.other_texts`).
+    If the fingerprint of the known ones names the vectors, return the identity. Else fit without a pair, and
+    judge by a replicate (`core.verdict.other_texts`): first with 30 candidate maps, and then, unless that is
+    *aligned* or `quick`, with all. Return the better fit.
     """
     if prints.names(vectors):
         same = Linear.of(torch.eye(known.shape[1], device=known.device), vectors, known)
         share = float(judge_parts(vectors, same, known).rows(vectors).double().mean())
         label = "aligned" if share >= WHOLE else "partial"
         return same, Verdict(1.0, label, 1.0, dimensions(vectors), share), []
-    return arrays.fit_and_judge(vectors, known, seed, restarts=0, **({"repeats": [30]} if quick else {}))
+    found = first = arrays.fit_and_judge(vectors, known, seed, restarts=0, repeats=[30])
+    if not quick and first[1].label != "aligned":
+        longer = arrays.fit_and_judge(vectors, known, seed, restarts=0)
+        found = max(first, longer, key=lambda one: (VERDICTS.index(one[1].label), one[1].score))
+    return found
 
 
 # ---------------------------------------------------------------- topics
@@ -345,19 +355,18 @@ def nearest_labels(vectors: Tensor, best: Attempt, labels: Sequence[str]) -> Ten
 # ---------------------------------------------------------------- inversion
 
 
-def invert(vectors: Tensor, best: Attempt, options: Options, places: np.ndarray) -> list[dict[str, Any]]:
-    """Invert SHOWN of the vectors (n, d), or FACTS with `--truth`, drawn with the seed.
+def invert(vectors: Tensor, best: Attempt, seed: int, places: np.ndarray) -> list[dict[str, Any]]:
+    """Invert vectors (n, d). Beside each guess stands the nearest known text.
 
-    Beside each guess stands the nearest known text. `places` (n,): the vectors' rows in the dump, from 0.
+    `places` (n,): the vectors' rows in the dump, from 0.
     """
-    attacker = learn(best.known, best.texts, INVERTER, options.seed)
+    attacker = learn(best.known, best.texts, INVERTER, seed)
     assert not isinstance(attacker.inverter, Vec2Text)  # its settings are another class
-    rows = shuffled(len(vectors), options.seed)[: FACTS if options.truth else SHOWN]
     with torch.inference_mode():
-        given = attacker.space(best.translator(vectors[rows]))
+        given = attacker.space(best.translator(vectors))
     queries = Queries(best.encode, attacker.space)
     near = attacker.nearest(given, SEARCH.near)
-    guesses = search.search(attacker.inverter, given, queries, SEARCH, options.seed, None, near)
+    guesses = search.search(attacker.inverter, given, queries, SEARCH, seed, None, near)
     return [
         {
             "row": int(place),
@@ -365,7 +374,7 @@ def invert(vectors: Tensor, best: Attempt, options: Options, places: np.ndarray)
             "cosine": g.cosine,
             "nearest known text": t[0],
         }
-        for place, g, t in zip(places[rows], guesses, near, strict=True)
+        for place, g, t in zip(places, guesses, near, strict=True)
     ]
 
 
@@ -387,30 +396,27 @@ def true_texts(path: str | None, taken: dumps.Sample) -> list[str]:
 
 @torch.inference_mode()
 def leaks(
-    vectors: Tensor, best: Attempt, options: Options, inversions: list[dict[str, Any]], truth: list[str]
+    vectors: Tensor, truth: list[str], best: Attempt, labels: Sequence[str], guesses: list[str]
 ) -> list[dict[str, Any]]:
-    """Count what was read right, and beside it a floor: what is right without the vectors.
+    """Count what was read right, and beside it a floor: what is right without the vectors (n, d).
 
-    Vectors without a true text are left out.
-    texts: a vector's nearest drawn true text is its own; by chance one is, on average.
+    truth: n true texts. guesses: inverted texts of the first vectors.
+    texts: a vector's nearest true text is its own; by chance one is, on average.
     labels: a vector and its true text have the same nearest label; the floor gives all the commonest one.
     facts: facts of the true text that its guess states; the floor takes the guess for the next vector.
     """
-    order, guesses = shuffled(len(vectors), options.seed).tolist(), [row["guess"] for row in inversions]
-    rows = [i for i in order if truth[i].strip()][:MEASURED]
-    drawn = [truth[i] for i in rows]
-    space, translated, true = Space.of(best.known), best.translator(vectors[rows]), best.encode(drawn)
+    space, translated, true = Space.of(best.known), best.translator(vectors), best.encode(truth)
     nearest = neighbours(space(translated), space(true), 1)[:, 0].cpu()
-    read, right = (nearest_labels(x, best, options.labels) for x in (translated, true))
-    stated = [facts.annotate(truth[i]) for i in order[: len(guesses)]]
+    read, right = (nearest_labels(x, best, labels) for x in (translated, true))
+    stated = [facts.annotate(text) for text in truth[: len(guesses)]]
     of_others = guesses[1:] + guesses[:1]
     checked, by_others = (facts.check(said, stated) for said in (guesses, of_others))
     recovered, lucky = (sum(fact.recovered for fact in of) for of in (checked, by_others))
-    found = int((nearest == torch.arange(len(rows))).sum())
+    found = int((nearest == torch.arange(len(truth))).sum())
     same_label, commonest = int((read == right).sum()), int(right.bincount().max())
     return [
-        {"what": "texts", "found": found, "of": len(rows), "floor": 1},
-        {"what": "labels", "found": same_label, "of": len(rows), "floor": commonest},
+        {"what": "texts", "found": found, "of": len(truth), "floor": 1},
+        {"what": "labels", "found": same_label, "of": len(truth), "floor": commonest},
         {"what": "facts", "found": recovered, "of": len(checked), "floor": lucky},
     ]
 
@@ -450,9 +456,9 @@ def try_defences(vectors: Tensor, best: Attempt, options: Options, steps: Steps,
         keys = Keys.drawn(bare, int(defence.scale), options.seed) if defence.kind == "cells" else None
         cells = keys.cells(bare) if keys else torch.zeros(len(bare), dtype=torch.long, device=bare.device)
         defended = keys.lock(bare, cells) if keys else defend(bare, defence, options.seed)
-        # Quick, because there are many defences
         seed = (options.seed + 1) % 2**32
-        translator, verdict, _ = identify_or_fit(defended, best.known, prints, True, seed)
+        # Quick, because there are many defences
+        translator, verdict, _ = identify_or_fit(defended, best.known, prints, quick=True, seed=seed)
         kept = recall_kept(bare, defended, keys=keys, bare_queries=defence.bare_queries)
         line: dict[str, Any] = {"defence": str(defence), "utility": float(kept.mean())}
         with torch.inference_mode():

@@ -33,7 +33,7 @@ EVEN = 0.67  # a part whose effective dimensions exceed this share of all has no
 
 @torch.no_grad()
 def one_encoder(vectors: Tensor) -> Tensor:
-    """Return the rows of the encoder that most distinct vectors of a dump (n, d) are of, in order."""
+    """Return, in order, the rows of a dump (n, d) that are of the encoder with most distinct vectors."""
     distinct, place = vectors.unique(dim=0, return_inverse=True)
     largest = max(_encoders(distinct, torch.arange(len(distinct), device=vectors.device)), key=len)
     return torch.isin(place, largest).nonzero()[:, 0]
@@ -54,16 +54,17 @@ def _first_part(vectors: Tensor) -> Tensor | None:
     x, unit = X[sample], unit[sample]
     centroids, cluster = clustered(x, generator)
     cuts = [(_relation(unit, cut[cluster]), cut) for cut in _cuts(x, cluster, len(centroids))]
-    relation, cut = min(cuts, key=lambda of: of[0], default=(1.0, cluster))
+    relation, cut = min(cuts, key=lambda of: of[0])
     if relation > UNRELATED:
         return None
     return cut[nearness(X, centroids).argmax(1)]
 
 
 def clustered(X: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Return k-means centroids (k, d) of X (n, d), and the cluster (n,) of each row."""
+    """Return k-means centroids (k, d) of X (n, d), and the cluster (n,) of each row. None is empty."""
     [centroids] = kmeans(X, min(CLUSTERS, max(1, len(X) // ROWS)), 1, generator)
-    return centroids, nearness(X, centroids).argmax(1)
+    used, cluster = nearness(X, centroids).argmax(1).unique(return_inverse=True)
+    return centroids[used], cluster
 
 
 def _cuts(X: Tensor, cluster: Tensor, count: int) -> Iterator[Tensor]:
@@ -72,7 +73,8 @@ def _cuts(X: Tensor, cluster: Tensor, count: int) -> Iterator[Tensor]:
     unit = normalize(shapes.flatten(1), dim=1)
     graph = (unit @ unit.T).fill_diagonal_(0)
     root = graph.sum(1).clamp_min(1e-9).sqrt()
-    vectors = torch.linalg.eigh((graph / root / root[:, None]).double())[1]  # the last one is constant / root
+    # The last eigenvector is a multiple of `root`
+    vectors = torch.linalg.eigh((graph / root / root[:, None]).double())[1]
     for eigenvector in vectors.T.flip(0)[1 : 1 + CUTS].to(root) / root:
         yield eigenvector > 0
         ordered = eigenvector.sort().values[1:-1]
@@ -86,7 +88,7 @@ def _relation(unit: Tensor, first: Tensor) -> float:
     """Return the cosine of the shapes of two parts of unit vectors (n, d). `first` (n,) marks one part.
 
     Squared norms are products of the shapes of a part's two halves, because a norm grows with noise, and the
-    product of independent shapes does not. It is 1 if a part is small, or has too few or too many effective
+    product of independent shapes does not. Return 1 if a part is small, or has too few or too many effective
     dimensions.
     """
     parts = unit[first], unit[~first]
@@ -104,4 +106,4 @@ def _relation(unit: Tensor, first: Tensor) -> float:
 
 
 def _covariance(X: Tensor) -> Tensor:
-    return X.T.cov(correction=0) if len(X) else X.new_zeros(X.shape[1], X.shape[1])
+    return X.T.cov(correction=0)

@@ -80,7 +80,6 @@ def judge_parts(source: Tensor, translator: Map, target: Tensor, replicates: Seq
     # 1. Clusters of the source
     mean = source.mean(0)
     centroids, cluster = clustered(centred_unit(source), generator)
-    count = len(centroids)
     # 2. Translations of the source and of random directions
     random = normalize(torch.randn(source.shape, generator=generator), dim=1).to(source)
     translated = translator(source)
@@ -91,22 +90,22 @@ def judge_parts(source: Tensor, translator: Map, target: Tensor, replicates: Seq
     moment = targets.T @ targets / len(targets)
     ridge = RIDGE * moment.diagonal().mean() * torch.eye(len(moment)).to(moment)
     precision = torch.linalg.inv(moment + ridge).to(translated.dtype)
-    strange = _means(_strangeness(translated - centre, precision), cluster, count)
+    strange = _means(_strangeness(translated - centre, precision), cluster)
     best, worst = strange[cluster].quantile(BEST), _strangeness(of_random - centre, precision).mean()
     aligned = (strange < (best + worst) / 2) | (worst < ISOTROPIC * best)
     # 4. Agreement
     if replicates:
         moved = centred_unit(translated)
         cosines = [(moved * centred_unit(other(source))).sum(1) for other in replicates]
-        agreed = _means(max(cosines, key=lambda of_rows: float(of_rows.mean())), cluster, count)
+        agreed = _means(max(cosines, key=lambda of_rows: float(of_rows.mean())), cluster)
         aligned &= agreed > AGREED * agreed[cluster].quantile(1 - BEST)
     return Parts(mean, centroids, aligned)
 
 
-def _means(values: Tensor, cluster: Tensor, count: int) -> Tensor:
-    """Return the mean of the values (n,) in each of `count` clusters (n,), 0 of an empty one. -> (count,)"""
-    rows = torch.bincount(cluster, minlength=count).clamp_min(1)
-    return torch.zeros(count).to(values).index_add(0, cluster, values) / rows
+def _means(values: Tensor, cluster: Tensor) -> Tensor:
+    """Return the mean of the values (n,) in each cluster (n,). None is empty. -> (clusters,)"""
+    rows = torch.bincount(cluster)
+    return torch.zeros(len(rows)).to(values).index_add(0, cluster, values) / rows
 
 
 def _strangeness(centred: Tensor, precision: Tensor) -> Tensor:
