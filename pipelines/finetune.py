@@ -64,17 +64,17 @@ def finetune(name: str, row: Finetune, study: params.Study, run: track.Run) -> N
     paths = {role: store.corpus_path(corpus) for role, corpus in (("train", row.corpus), ("dev", row.dev))}
     for role, path in paths.items():
         run.input(path, role)
-    files = sorted(store.intact(Path(row.start)).rglob("*"))
-    model = [store.digest(file) for file in files if file.is_file()]
+    start_files = sorted(store.intact(Path(row.start)).rglob("*"))
+    start_digests = [store.digest(file) for file in start_files if file.is_file()]
     code = store.code_digest("contrastive", "distributed", "encoders", "finetune", "measures")
-    made_from = (code, row, model, *map(store.digest, paths.values()))
+    made_from = (code, row, start_digests, *map(store.digest, paths.values()))
     with (
         distributed.process_group(resolve(row.device)),
         distributed.on_rank_zero(store.work("finetune", name, *made_from)) as folder,
     ):
         # 2. Build the network, or resume.
         training = build(row, columns, folder)
-        if distributed.broadcast((folder / STATE).exists()):  # rank 0 tells all: it may write one soon
+        if distributed.broadcast((folder / STATE).exists()):  # rank 0 decides: it may soon write a state
             restore(training, folder)
         distributed.barrier()
 
@@ -125,7 +125,7 @@ def build(row: Finetune, columns: list[list[str]], folder: Path) -> Training:
     positions = pooling.positions(transformer)
     if positions and row.max_tokens > positions:
         raise BadInput(
-            f"finetune: max_tokens {row.max_tokens} is beyond the {positions} positions of {row.start}"
+            f"finetune: max_tokens {row.max_tokens} is beyond the {positions} positions of the network"
         )
     if row.mlm and transformer.tokenizer.mask_token_id is None:
         raise BadInput(f"finetune: mlm {row.mlm}: the tokenizer of {row.start} has no mask token")
@@ -144,7 +144,7 @@ def build(row: Finetune, columns: list[list[str]], folder: Path) -> Training:
 
 def start(row: Finetune, columns: list[list[str]], folder: Path) -> tuple[Any, Dense | None]:
     """Return the transformer of the folder `row.start` and its head, if any; or a new transformer."""
-    if row.start.endswith("scratch.py"):
+    if row.from_scratch:
         network = folder / "network"
         if distributed.rank() == 0:
             shape = row.network or Network()
@@ -238,9 +238,9 @@ def _permutation(n: int, seed: int, epoch: int) -> np.ndarray:
 
 
 def two_views(texts: list[str], row: Finetune, step: int, batch: list[int]) -> list[list[str]]:
-    """Return the texts twice, for dropout to tell apart.
+    """Return two views of the texts. Dropout makes them differ.
 
-    The second or both are augmented, each with its own draws.
+    If the row says so, the second or both are augmented, each with its own draws.
     """
     if row.augment is None:
         return [texts, texts]

@@ -98,9 +98,7 @@ def _register(called: str, verb: str, row: Row, model: Model, study: params.Stud
         settings = store.flat(row.model_dump(mode="json"), ".").items()
         # A model takes the params of its run.
         mlflow.log_params({key: value for key, value in settings if value is not None})
-        logged = model.log(
-            name=called, registered_model_name=called, tags=model.tags, code_paths=[str(PACKAGE)]
-        )
+        logged = model.log(name=called, tags=model.tags, code_paths=[str(PACKAGE)])
         for measured in model.measured:
             # A run for each: two rows may measure the same data in two ways.
             with mlflow.start_run(run_name=measured.by, nested=True):
@@ -108,7 +106,8 @@ def _register(called: str, verb: str, row: Row, model: Model, study: params.Stud
                 for each in data:
                     mlflow.log_input(each, context="pairs")
                 mlflow.log_metrics(measured.metrics, model_id=logged.model_id, dataset=data[0])
-    number = logged.registered_model_version
+    # Last, so that a version is complete or does not exist
+    number = mlflow.register_model(logged.model_uri, called, tags=model.tags).version
     if "verdict" in model.tags:
         mlflow.MlflowClient().set_registered_model_alias(called, model.tags["verdict"], number)
     return number
@@ -227,7 +226,7 @@ def main(argv: list[str]) -> int:
     freeze_gc()
     try:
         if len(argv) not in (1, 2) or (len(argv) == 2 and not argv[1].isdecimal()):
-            raise BadInput("usage: python -m pipelines.publish <row of align or finetune> [seed]")
+            raise BadInput("usage: python -m pipelines.publish ROW [SEED]")
         print(publish(argv[0], int(argv[1]) if len(argv) == 2 else None, params.load()))
     except BadInput as error:
         print(f"publish {' '.join(argv)}: {error}", file=sys.stderr)

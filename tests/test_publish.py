@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -185,6 +186,13 @@ def test_an_encoder_was_trained_on_the_corpora_of_all_that_it_starts_from():
 def test_bad_input_is_one_line_and_nothing_is_registered(client, capsys, arguments, line):
     before = client.search_model_versions()
     assert line in refused(capsys, *arguments)
+    assert client.search_model_versions() == before
+
+
+def test_a_model_whose_metrics_are_refused_has_no_version(client, capsys, monkeypatch):
+    before = client.search_model_versions()
+    monkeypatch.setattr("mlflow.log_metrics", Mock(side_effect=OSError("full")))
+    assert "MLflow did not take it (OSError: full)" in refused(capsys, "best")
     assert client.search_model_versions() == before
 
 

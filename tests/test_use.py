@@ -1,5 +1,6 @@
 """The Universal Sentence Encoder: its pieces and vectors equal those of the package with its weights."""
 
+import json
 import shutil
 import unicodedata
 from pathlib import Path
@@ -13,7 +14,7 @@ from pipelines.encoders.encode import encode
 from pipelines.encoders.loading import load
 from pipelines.encoders.sources import fetch
 from pipelines.study import Encoder
-from tests.small import refusal
+from tests.small import put, refusal
 
 TEXTS = [
     "Ships sail the northern sea in winter, when the wind allows it.",
@@ -69,6 +70,15 @@ def test_vectors_are_those_of_its_own_package(batch, loaded, package, tmp_path):
     vectors = encode(loaded, texts, row(batch_tokens=batch), tmp_path).vectors
     np.testing.assert_allclose(vectors, package.encode(texts), atol=1e-5)
     assert (loaded.pooling, loaded.dimension, loaded.max_tokens) == ("mean_sqrt_len_tokens", 512, None)
+
+
+def test_no_file_is_read_outside_of_a_folder(folder, tmp_path):
+    listed = json.loads((folder / "modules.json").read_text())
+    listed[0]["path"] = str(folder)
+    put(tmp_path / "modules.json", json.dumps(listed))
+    put(tmp_path / "model.safetensors", "")
+    with refusal("no sentence-transformers model"):
+        load(tmp_path, row())
 
 
 def test_a_cut_text_keeps_its_first_pieces_and_both_marks(folder, package, tmp_path):

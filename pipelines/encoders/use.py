@@ -181,8 +181,8 @@ class UniversalSentenceEncoder(InputModule):
 
     @classmethod
     def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> Self:
-        folder = Path(model_name_or_path) / subfolder
-        return cls._with(cls.load_torch_weights(str(folder)), Pieces(folder / PIECES))
+        weights = cls.load_torch_weights(model_name_or_path, subfolder)  # ValueError: outside of the folder
+        return cls._with(weights, Pieces(Path(model_name_or_path, subfolder, PIECES)))
 
     @classmethod
     def from_package(cls, weights: Path, pieces: Path) -> Self:

@@ -126,6 +126,11 @@ class Finetune(Shared):
     every: Count = 125  # steps between two candidates of selection, measured on dev
     seed: Seed = 0  # of weights, batches and dropout
 
+    @property
+    def from_scratch(self) -> bool:
+        """Whether it starts from a new network."""
+        return self.start.endswith("scratch.py")
+
     def check(self, where: str, study: Study) -> None:
         """Raise ValueError for a corpus of vectors without text."""
         if study.corpora[self.corpus].source == "vectors":

@@ -103,7 +103,7 @@ def nearest_table(names: list[str]) -> list[str]:
 
 def start(row: Finetune) -> str:
     """Name what a training started from: `untrained`, or `before` for the end of another training."""
-    return "untrained" if row.start.endswith("scratch.py") else "before"
+    return "untrained" if row.from_scratch else "before"
 
 
 def trained_table(study: Study) -> list[str]:
