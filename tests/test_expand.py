@@ -81,7 +81,7 @@ def test_slots_make_several_rows_and_embeddings_are_added():
         ("evaluate", "b", {"translator": "aa"}, "evaluate.b.translator: there is no row 'aa'; did you mean"),
         ("evaluate", "a", {"aligner": "vec2vec"}, "evaluate.a.aligner: vec2vec, but a is fitted by identity"),
         ("inverters", "i", {"space": "mails-use", "corpus": "passages"}, "inverters.i.corpus: passages, but"),
-        ("align", "{x}", {}, "align.{x}.matrix: there is no slot or table 'x'"),
+        ("align", "{x}", {}, "align.{x}: there is no slot or table 'x'"),
         ("align", "{evaluate}", {}, "there is no slot or table 'evaluate'"),
         ("bulk", "b", {"model": "data/translators/a", "aligner": "core"}, "bulk.b.aligner: core, but"),
         ("align", "{x}", {"matrix": {"x": []}}, "align.{x}.matrix.x: a list of values is needed"),

@@ -104,9 +104,10 @@ def rotation(dimension: int, seed: int) -> Dense:
 
 
 def compose(model: SentenceTransformer, row: Encoder) -> SentenceTransformer:
-    """Replace all modules after the transformer by the pooling that `row` asks for, and append its rotation.
+    """Replace the modules after the transformer by the row's pooling, if any, and append its rotation.
 
-    Raise BadInput if there is no transformer to pool, or if it has too few layers.
+    The model's prompts may be lost. Raise BadInput if there is no transformer to pool, or if it has too few
+    layers.
     """
     if row.pooling is not None or row.layer is not None:
         modules = [model[0], *_pooling_modules(model[0], row)]
@@ -154,7 +155,7 @@ def trained_pooler(transformer: Any) -> list[Module]:
     name = type(transformer.model).__name__
     if not isinstance(getattr(own, "dense", None), nn.Linear) or not isinstance(own.activation, nn.Tanh):
         raise BadInput(f"pooling pooler: {name} has no pooler of one layer with tanh")
-    # transformers sets this attribute on what it reads. Zeros are those of e5.py
+    # transformers sets this attribute on what it reads. e5.py writes zeros
     if not getattr(own.dense.weight, "_is_hf_initialized", False) or not own.dense.weight.any():
         raise BadInput(f"pooling pooler: the checkpoint of this {name} has no weights of the pooler")
     module = head(width(transformer))

@@ -1,9 +1,9 @@
 """vec2text's released weights (Morris et al. 2023, arXiv 2310.06816): an inversion model writes a first
 hypothesis, and a corrector improves it.
 
-Both are a T5. The inversion model reads 16 pseudo-tokens, made of the vector by an MLP. The corrector reads,
-after one LayerNorm, </s>, 16 pseudo-tokens of the target vector, </s>, 16 of the hypothesis' vector, </s>, 16
-of their difference, </s>, and the hypothesis.
+Both are a T5. The inversion model reads 16 pseudo-tokens, made of the vector by an MLP. The corrector reads
+</s>, 16 pseudo-tokens of the target vector, </s>, 16 of the hypothesis' vector, </s>, 16 of their difference,
+</s>, and the hypothesis. One LayerNorm is applied to all of these.
 
 Layout, names, masks and search follow the authors' public code (vec2text: models/inversion.py,
 models/corrector_encoder.py, trainers/corrector.py, api.py). There are two differences. Texts are as long as
@@ -113,8 +113,8 @@ class Vec2Text(nn.Module):
 
     @torch.inference_mode()
     def invert(self, vectors: Tensor, encode: Encode, steps: int, beams: int) -> list[str]:
-        """Return for each raw vector (n, d) the text nearest by cosine of all that `steps` rounds of
-        correction wrote.
+        """Return for each raw vector (n, d) the nearest text by cosine: of the first hypothesis and of all
+        those that `steps` rounds of correction wrote.
 
         The nearest `beams` hypotheses enter the next round, and each is corrected in `beams` ways. 0 steps:
         return the first hypotheses, without a query.
@@ -159,7 +159,7 @@ class Vec2Text(nn.Module):
     def _ranked(
         self, vectors: Tensor, pools: Sequence[Sequence[Ids]], encode: Encode
     ) -> list[list[Hypothesis]]:
-        """Return each pool's distinct texts as hypotheses, nearest first."""
+        """Return each pool's distinct sequences of ids as hypotheses, nearest first."""
         pools = [list(dict.fromkeys(pool)) for pool in pools]
         rows = [i for i, pool in enumerate(pools) for _ in pool]
         ids = list(chain(*pools))

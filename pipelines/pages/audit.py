@@ -22,9 +22,9 @@ ABOUT = {  # of each section
     "Encoders tried": (
         "Each fit maps the dump to one encoder, without a single pair, and is judged from unpaired data. "
         "share: part of the vectors for which the map is right; all that follows is about this part. "
-        "fingerprint share: share of single vectors that match the encoder's fingerprint. If the whole dump "
-        "matches it, no fit is made, and the score is 1. Encoders of another width are skipped once the "
-        "whole dump matches, or an encoder of its width is aligned."
+        "fingerprint share: share of single vectors that match the encoder's fingerprint. If their mean "
+        "match suffices, no fit is made, and the score is 1. Encoders of another width are skipped after "
+        "such a match, or if an encoder of the dump's width is aligned or partial."
     ),
     "Inferred topics": "The label nearest to each translated vector. No label was known.",
     "Inverted texts": (

@@ -112,7 +112,7 @@ def _without_slots(table: str, rows: Rows, study: Tables) -> Rows:
             rank = 2 if others else 1 if matrix else 0  # a lower one wins
             found.append((rank, name, row, matrix))
         except ValueError as error:
-            raise ValueError(f"{table}.{name}.matrix{error}") from None
+            raise ValueError(f"{table}.{name}{error}") from None
     made: Rows = {}
     ranks: dict[str, int] = {}
     for rank, name, row, choices in sorted(found, key=lambda each: each[0]):
@@ -122,7 +122,7 @@ def _without_slots(table: str, rows: Rows, study: Tables) -> Rows:
             if ranks.setdefault(full_name, rank) < rank:
                 continue
             if full_name in made:
-                fault = f"two rows are called {full_name}: put every slot into the name"
+                fault = f"two rows are called {full_name}: change the name, or put every slot into it"
                 raise ValueError(f"{table}.{name}: {fault}")
             made[full_name] = {key: _filled(value, slots) for key, value in row.items() if key != "matrix"}
     return made
@@ -131,18 +131,18 @@ def _without_slots(table: str, rows: Rows, study: Tables) -> Rows:
 def _matrix(matrix: Any) -> list[list[Rows]]:
     """Return, for each key of `matrix`, the list of its values: {slot: value} or, for `a b`, two slots."""
     if not isinstance(matrix, dict):
-        raise ValueError(": a mapping of slots to lists is needed")
+        raise ValueError(".matrix: a mapping of slots to lists is needed")
     choices, seen = [], set()
     for key, values in matrix.items():
         slots = str(key).split()
         if len({*slots} - seen) < len(slots):
-            raise ValueError(f".{key}: a slot is listed twice")
+            raise ValueError(f".matrix.{key}: a slot is listed twice")
         seen.update(slots)
         if not isinstance(values, list) or not values or not slots:
-            raise ValueError(f".{key}: a list of values is needed")
+            raise ValueError(f".matrix.{key}: a list of values is needed")
         lines = [[value] for value in values] if len(slots) == 1 else values
         if any(not isinstance(line, list) or len(line) != len(slots) for line in lines):
-            raise ValueError(f".{key}: each line needs {len(slots)} values")
+            raise ValueError(f".matrix.{key}: each line needs {len(slots)} values")
         choices.append([dict(zip(slots, line, strict=True)) for line in lines])
     return choices
 
