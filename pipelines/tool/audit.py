@@ -39,7 +39,7 @@ from pipelines.measures.defences import Defence, Keys, defend, known_pair_attack
 from pipelines.measures.fingerprint import Fingerprint
 from pipelines.measures.vectors import neighbours, overlap, shuffled
 from pipelines.pages import audit as audit_page
-from pipelines.pages.audit import SHOWN, VERDICTS, Findings, Tried, best_of
+from pipelines.pages.audit import SHOWN, Findings, Tried, best_of
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import atomic, check_writable
@@ -331,7 +331,7 @@ def identify_or_fit(
     found = first = arrays.fit_and_judge(vectors, known, seed, restarts=0, repeats=[30])
     if not quick and first[1].label != "aligned":
         longer = arrays.fit_and_judge(vectors, known, seed, restarts=0)
-        found = max(first, longer, key=lambda one: (VERDICTS.index(one[1].label), one[1].score))
+        found = max(first, longer, key=lambda one: (one[1].share, one[1].score))
     return found
 
 
