@@ -553,8 +553,8 @@ def test_audits_with_other_settings_have_other_pages():
 
 
 def findings(**defences):
-    """Findings of which `none` and each defence has (utility, leakage, leakage given 50 pairs)."""
-    names = ("utility", "leakage", "50 pairs")
+    """Findings of which `none` and each defence has (recall, leakage, leakage given 50 pairs)."""
+    names = ("recall", "leakage", "50 pairs")
     tried = {"none": (1.0, 0.8, 0.8)} | defences
     rows = [{"defence": name} | dict(zip(names, row, strict=True)) for name, row in tried.items()]
     leaks = [{"what": w, "found": 3, "of": 10, "floor": 1} for w in ("texts", "labels", "facts")]

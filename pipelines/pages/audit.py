@@ -39,7 +39,7 @@ ABOUT = {  # of each section
         "state. floor: what is right without a vector."
     ),
     "Defences": (
-        "utility: share of the 10 nearest neighbours that is kept. leakage: agreement of a new attack on "
+        "recall: share of the 10 nearest neighbours that is kept. leakage: agreement of a new attack on "
         "the defended vectors with the attack on the bare ones; 0 is chance. `none`: the same attack with "
         "another seed. It is below 1 if two fits differ. *n* pairs: leakage to an attacker who also knows "
         "*n* bare vectors, and the cells: the best of four maps fitted to these pairs, of maps fitted to "
@@ -213,7 +213,7 @@ def _about_defences(defences: dict[str, dict[str, Any]]) -> list[str]:
     if not leaks.get("none"):
         return []
     left = {name: leak / leaks["none"] for name, leak in leaks.items()}  # share of the bare vectors' leakage
-    kept = {name: row["utility"] for name, row in defences.items()}
+    kept = {name: row["recall"] for name, row in defences.items()}
     misses = {  # by how much each falls short
         name: max(KEPT - kept[name], 0) + max(left[name] - LEFT, 0) for name in left if name != "none"
     }
@@ -265,12 +265,12 @@ def leak_picture(path: Path, leaks: Rows) -> None:
 
 def defence_picture(path: Path, rows: Rows) -> None:
     """Draw the retrieval that each defence keeps above the leakage that it leaves, best first."""
-    order = sorted(rows, key=lambda row: leakage_to_best(row) - row["utility"])
+    order = sorted(rows, key=lambda row: leakage_to_best(row) - row["recall"])
     places = range(len(order))
     with pictures.figure(path, figsize=(6.4, 1 + 0.42 * len(order))) as (_, ax):
-        kept, left = [row["utility"] for row in order], [leakage_to_best(row) for row in order]
-        ax.barh([y - 0.2 for y in places], kept, 0.36, color=pictures.TARGET, label="retrieval kept")
-        ax.barh([y + 0.2 for y in places], left, 0.36, color=pictures.SOURCE, label="leakage left")
+        kept, left = [row["recall"] for row in order], [leakage_to_best(row) for row in order]
+        ax.barh([y - 0.2 for y in places], kept, 0.36, color=pictures.TARGET, label="recall")
+        ax.barh([y + 0.2 for y in places], left, 0.36, color=pictures.SOURCE, label="leakage")
         ax.set_yticks(list(places), [row["defence"] for row in order])
         ax.invert_yaxis()
         ax.set(xlim=(0, 1.02), xlabel="share")

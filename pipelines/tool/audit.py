@@ -434,7 +434,7 @@ def parsed(names: Sequence[str]) -> list[Defence]:
 
 
 def try_defences(vectors: Tensor, best: Attempt, options: Options, steps: Steps, findings: Findings) -> None:
-    """Add recall@10 (`utility`) and leakage under each defence.
+    """Add `recall`, the share of the 10 nearest neighbours that is kept, and leakage under each defence.
 
     The attack on the undefended vectors names 10 known texts for each. Leakage is the share of them that a
     new attack on the defended vectors names, too, beyond chance. `none` repeats the attack with another seed,
@@ -460,7 +460,7 @@ def try_defences(vectors: Tensor, best: Attempt, options: Options, steps: Steps,
         # Quick, because there are many defences
         translator, verdict, _ = identify_or_fit(defended, best.known, prints, quick=True, seed=seed)
         kept = recall_kept(bare, defended, keys=keys, bare_queries=defence.bare_queries)
-        line: dict[str, Any] = {"defence": str(defence), "utility": float(kept.mean())}
+        line: dict[str, Any] = {"defence": str(defence), "recall": float(kept.mean())}
         with torch.inference_mode():
             strongest = line["leakage"] = leakage(translator(defended), neighbours_of_bare)
             for n in (n for n in PAIRS if n <= len(bare) / 2):

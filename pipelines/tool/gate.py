@@ -79,7 +79,7 @@ def _missed_by_defence(targets: Targets, findings: Findings) -> list[str]:
     if row is None:
         return [f"{targets.defence}: not measured"]
     out = []
-    left, kept = leakage_to_best(row), row["utility"]
+    left, kept = leakage_to_best(row), row["recall"]
     if targets.leakage is not None and left > targets.leakage:
         out.append(f"leakage of {targets.defence}: {left:.3f}; at most {targets.leakage:g}")
     if targets.recall is not None and kept < targets.recall:
