@@ -547,7 +547,7 @@ def test_audits_with_other_settings_have_other_pages():
     assert len({audits.page_name(Path("dump"), one) for one in options}) == 3
     made = audits.made(Path("dump"), audits.Options(defences=()))
     assert (made["seed"], made["truth"], made["defences"]) == ("0", "none", "none")
-    assert made["encoders"] == "minilm, use, wordllama"
+    assert made["encoders"] == "minilm+use, minilm, use, wordllama"
     twice = audits.Options(defences=("none", "rotate", "rotate")).defences_to_try()
     assert [*map(str, twice)] == ["none", "rotate"]
 
@@ -743,6 +743,18 @@ def test_a_named_or_aligned_encoder_is_tried_first_and_alone(world, monkeypatch,
     assert [(one.encoder, one.score) for one in found.tried] == [("use", score)]
     steps = re.findall(r": step (\d+ of \d+)", capsys.readouterr().err)
     assert steps == ["1 of 10", *(f"{n} of 8" for n in range(2, 9))]
+
+
+@pytest.mark.parametrize(("label", "tried"), [("partial", 1), ("doubtful", 2)])
+def test_encoders_side_by_side_are_enough_if_they_fit(world, monkeypatch, label, tried):
+    wider = torch.nn.functional.pad
+    monkeypatch.setattr(
+        encoders, "opened", lambda *_: lambda texts: wider(secret_encoder(texts), (0, 4), value=1.0)
+    )
+    found = world(
+        replace(ALIGNED, label=label, share=0.7 * (label == "partial")), encoders=("minilm+use", "use")
+    )
+    assert len(found.tried) == tried
 
 
 @pytest.mark.parametrize(

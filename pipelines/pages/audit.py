@@ -24,7 +24,8 @@ ABOUT = {  # of each section
         "share: part of the vectors for which the map is right; all that follows is about this part. "
         "fingerprint share: share of single vectors that match the encoder's fingerprint. If their mean "
         "match suffices, no fit is made, and the score is 1. Encoders of another width are skipped after "
-        "such a match, or if an encoder of the dump's width is aligned or partial."
+        "such a match, and once a fit to one of the dump's width, or to several side by side, is aligned or "
+        "partial."
     ),
     "Inferred topics": "The label nearest to each translated vector. No label was known.",
     "Inverted texts": (

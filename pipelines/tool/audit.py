@@ -73,7 +73,7 @@ class Options:
     """Options of an audit. Raises BadInput."""
 
     texts: str | None = None  # a file or folder with texts of the attacker; None: docstrings
-    encoders: tuple[str, ...] = tuple(encoders.PACKAGED)
+    encoders: tuple[str, ...] = (encoders.BOTH, *encoders.PACKAGED)
     limit: int = 20_000  # vectors of the dump, drawn at random
     known: int = 6000  # texts of the attacker
     quick: bool = False  # give up after the first 30 candidate maps: faster, and may miss the map
@@ -272,8 +272,8 @@ def try_encoders(
 ) -> Attempt:
     """Fit and judge a translator for each encoder. Append the results, and return the best attempt.
 
-    Encoders of the dump's width come first. If one of them is aligned or partial, or named by its
-    fingerprint, none of another width is tried.
+    Encoders of the dump's width come first. Once one of them is aligned, partial, or named by its
+    fingerprint, or several side by side are aligned or partial, no further one of another width is tried.
     """
     attempts, found = [], False
     for place, (encoder, (encode, same_width)) in enumerate(opened.items()):
@@ -298,7 +298,7 @@ def try_encoders(
         )
         attempts.append(Attempt(result, texts, known, encode, translator, replicates))
         tried.append(result)
-        found |= not replicates or (same_width and verdict.share > 0)
+        found |= not replicates or (verdict.share > 0 and (same_width or "+" in encoder))
         if not replicates:  # the fingerprint named the encoder: no fit was made, so its time tells nothing
             steps.weights[f"encoder {encoder}"] = 0.0
     if not tried:

@@ -23,19 +23,21 @@ PACKAGED = {  # of the installed wheels
     "wordllama": "static Llama-2 token vectors, 256 dimensions",
 }
 WHEELS = (*PACKAGED, "e5")  # e5 is in the extra [e5]
+BOTH = "minilm+use"  # side by side, which maps better than each alone (docs/experiments.md)
 LONGEST = 128  # tokens of a text
 
 
 def row_of(name: str) -> Encoder:
-    """Return the row of a packaged encoder, of a folder, or of a model on the hub (owner/name)."""
-    if name in WHEELS:
-        length = LONGEST if name == "minilm" else None
+    """Return the row of a packaged encoder or several, of a folder, or of a model on the hub (owner/name)."""
+    if {*name.split("+")} <= {*WHEELS}:
+        length = LONGEST if "minilm" in name else None
         return Encoder(source="wheel", model=name, path=name, precision="bf16", max_tokens=length)
     if Path(name).is_dir():
         return Encoder(source="path", model=Path(name).name, path=name)
     if name.count("/") == 1 and not name.startswith((".", "/")):
         return Encoder(source="hub", model=name, path=name, max_tokens=LONGEST)
-    raise BadInput(f"encoder {name!r}: neither one of {', '.join(WHEELS)}, nor a folder, nor owner/name")
+    known = f"{', '.join(WHEELS)} (or several: a+b)"
+    raise BadInput(f"encoder {name!r}: neither one of {known}, nor a folder, nor owner/name")
 
 
 def opened(name: str, device: torch.device, exact: bool = False, queries: bool = False) -> query.Encode:
