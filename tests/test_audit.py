@@ -634,6 +634,7 @@ def test_a_gate_names_each_target_that_is_missed(gated, yaml, lines):
     [
         ("leakage: 2", ()),
         ("defence: drop 0.1", ()),
+        ("leakage: true", ()),
         ("facts: 0.1", ()),
         ("- a", ()),
         ("leakage: 0.5", ("--defences", "")),
@@ -723,6 +724,11 @@ def test_a_gate_on_a_failed_attack_looks_at_verdict_and_numbers_alone():
     assert audits.gate.missed(limits, found) == []
     [line] = audits.gate.missed(audits.gate.Targets(encoder=0.3), found)
     assert line == "encoder: 0.400 of the vectors name one; at most 0.3"
+
+
+def test_a_share_that_is_its_limit_is_no_miss():  # .29 * 100 is below 29 in floating point
+    found = replace(findings(), leaks=[{"what": "texts", "found": 29, "of": 100, "floor": 1}])
+    assert audits.gate.missed(audits.gate.Targets(texts=0.29), found) == []
 
 
 def test_the_best_verdict_wins_over_the_best_score(world):

@@ -14,7 +14,7 @@ from pipelines.study.reading import read
 from pipelines.study.row import Row
 
 LEAKS = ("texts", "labels", "facts")
-Share = Annotated[float | None, Field(ge=0, le=1)]
+Share = Annotated[float | None, Field(ge=0, le=1, strict=True)]  # `true` is no number
 
 
 class Targets(Row):
@@ -23,7 +23,7 @@ class Targets(Row):
     defence: str = "none"  # the one in use, as `--defences` names it
     # The strongest attack that is tolerated
     verdict: Literal["failed", "doubtful", "partial", "aligned"] | None = None
-    encoder: Share = None  # highest share of single vectors that match their encoder's fingerprint
+    encoder: Share = None  # highest share of vectors whose encoder is named, by a fit or a fingerprint
     texts: Share = None  # highest share of vectors that are matched to their true text
     labels: Share = None  # highest share of vectors with the label of their true text
     facts: Share = None  # highest share of the true texts' facts that the inverted texts state
@@ -66,7 +66,7 @@ def missed(targets: Targets, findings: Findings) -> list[str]:
     for name, limit in limits.items():
         if name not in found:
             out.append(f"{name}: not measured")
-        elif found[name]["found"] > limit * found[name]["of"]:
+        elif found[name]["found"] / max(found[name]["of"], 1) > limit:
             out.append(f"{name}: {found[name]['found']} of {found[name]['of']}; at most {limit:g}")
     return out + _missed_by_defence(targets, findings)
 
