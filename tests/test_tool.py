@@ -1,6 +1,7 @@
 """The installed command: every subcommand, its exit codes, and what importing it does not import."""
 
 import errno
+import io
 import json
 import shlex
 import shutil
@@ -20,7 +21,7 @@ from pipelines.aligners.core.parts import Parts
 from pipelines.aligners.core.verdict import Verdict
 from pipelines.fitting import arrays
 from pipelines.fitting.fits import write_verdicts
-from pipelines.tool import doctor, encoders, validate
+from pipelines.tool import Answer, doctor, encoders, validate
 from pipelines.tool.__main__ import main
 from tests.small import completed, put, read_yaml, refusal, two_encoders, write_yaml
 
@@ -209,6 +210,16 @@ def test_what_there_is_to_choose_from(tmp_path, monkeypatch, capsys):
     assert "sample" in found["studies"]
     monkeypatch.chdir(tmp_path)
     assert said(capsys, "ls studies")[1] == {"studies": {}}
+
+
+def test_an_answer_is_printed_wherever_it_can_be(monkeypatch, capsys):
+    monkeypatch.setattr(doctor, "ls", lambda args: Answer(["± 1"], {"error": float("nan")}))
+    assert said(capsys, "ls") == (0, {"error": None})  # JSON has no NaN
+    with io.TextIOWrapper(io.BytesIO(), "ascii") as ascii, open("/dev/full", "w") as full:
+        for code, stdout in enumerate((ascii, full)):
+            monkeypatch.setattr("sys.stdout", stdout)
+            assert main(["ls"]) == code
+    assert capsys.readouterr().err.endswith("printed: [Errno 28] No space left on device\n")
 
 
 def test_a_reader_that_ends_early_is_no_error():

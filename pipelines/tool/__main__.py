@@ -54,11 +54,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"{parser.prog} {args.command}: stopped", file=sys.stderr)
         return 130
+    data = json.loads(json.dumps(answer.data, default=str), parse_constant=lambda _: None)  # no NaN in JSON
+    said = json.dumps(data, indent=2) if args.json else "\n".join(answer.lines)
+    encoding = sys.stdout.encoding or "utf-8"
     try:
-        said = json.dumps(answer.data, indent=2, default=str) if args.json else "\n".join(answer.lines)
-        print(said, flush=True)
-    except BrokenPipeError:  # its reader has ended; Python would flush again at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(said.encode(encoding, "backslashreplace").decode(encoding), flush=True)
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would flush again at exit
+        if not isinstance(error, BrokenPipeError):  # else its reader has ended
+            print(f"{parser.prog} {args.command}: the answer cannot be printed: {error}", file=sys.stderr)
+            return 1
     return answer.code
 
 
