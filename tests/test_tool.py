@@ -14,11 +14,14 @@ from unittest.mock import Mock
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
 from pipelines.aligners.core.parts import Parts
 from pipelines.aligners.core.verdict import Verdict
+from pipelines.corpora.sources.vectors import limits
 from pipelines.fitting import arrays
 from pipelines.fitting.fits import write_verdicts
 from pipelines.tool import Answer, doctor, encoders, validate
@@ -137,6 +140,13 @@ def test_a_map_is_fitted_applied_and_judged_on_files(own_folder, monkeypatch, ca
         assert main(["translate", "apply", "map", "held", "--out", "m.parquet"]) == 0
         told = "the verdict on the map is doubtful: it may be wrong" in capsys.readouterr().out
         assert told == (len(verdicts) == 1)
+    whole = pa.array((held * 2**26).astype(int).tolist())  # integers that float32 rounds
+    for names in (["vector"], ["vector", "a", "a"]):
+        pq.write_table(pa.table([whole] * len(names), names), f"{len(names)}.parquet")
+    assert main(["translate", "apply", "map", "1.parquet", "--out", "m.parquet"]) == 0
+    np.save("nan.npy", np.append(np.zeros((limits.BLOCK, 64)), np.full((1, 64), np.nan), 0))
+    told = refused(capsys, *["translate", "apply", "map", "nan.npy", "--out", "m.npy"])
+    assert f"nan.npy, rows from {limits.BLOCK} on: " in told
     np.save("thin.npy", turned[:100, :3])
     for wrong in (
         "judge map thin.npy true.npy",
@@ -144,6 +154,7 @@ def test_a_map_is_fitted_applied_and_judged_on_files(own_folder, monkeypatch, ca
         "fit old.npy new.npy --out map --seed 1",  # the folder has seed 0
         "fit old.npy new.npy --out old.npy",
         "apply map held --out held/c.parquet",
+        "apply map 3.parquet --out x.parquet",
     ):
         refused(capsys, "translate", *wrong.split())
 

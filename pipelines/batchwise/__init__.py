@@ -61,7 +61,7 @@ def translate(translator: Translator, column: str = "vector", device: str = "aut
         array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
         wrong = pc.fill_null(pc.not_equal(pc.list_value_length(array), width), True)
         _refuse(wrong, f"vectors are not of dimension {width}")
-        flat = pc.list_flatten(array).cast(pa.float32()).to_numpy(zero_copy_only=False)
+        flat = pc.list_flatten(array).cast(pa.float32(), safe=False).to_numpy(zero_copy_only=False)
         translated = translator(torch.from_numpy(flat.copy()).view(-1, width).to(there))
         return _replaced(batch, column, translated.cpu().numpy())
 

@@ -3,6 +3,7 @@
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from pipelines.evaluate import scored
 from pipelines.fitting import arrays
 from pipelines.fitting.fits import write_verdicts
 from pipelines.measures import shown, summary, translation
-from pipelines.runtime.errors import BadInput
+from pipelines.runtime.errors import BadInput, listed
 from pipelines.runtime.files import atomic, check_writable, reading
 from pipelines.tool import Answer
 
@@ -98,6 +99,7 @@ def check_output(path: Path, source: Stored, inputs: Sequence[str]) -> int:
     check_writable(path)
     if (block := next(source.blocks(), None)) is None:
         raise BadInput(f"{source.path}: no vectors")
+    _batches(source)  # raises BadInput
     return block.shape[1]
 
 
@@ -106,38 +108,42 @@ def write(path: Path, source: Stored, translator: Translator, parts: Parts | Non
 
     With parts they get the column `aligned`, except in `.npy`, which holds vectors alone.
     """
-    rows, writer, names = 0, None, []
+    tables = _translated(source, translator, parts)
+    first = next(tables)
     if path.suffix == ".npy":
-        blocks = [translator(block) for block in source.blocks()]
+        blocks = [np.stack(table["vector"].to_numpy()) for table in chain([first], tables)]
         with atomic(path) as draft, open(draft, "wb") as file:
             np.save(file, np.concatenate(blocks))
         return sum(map(len, blocks))
-    opener = pq.ParquetWriter if path.suffix == ".parquet" else pa.ipc.new_file
-    column, batches = _batches(source)
-    function = batchwise.translate(translator, column)
-    with atomic(path) as draft:
-        for batch in batches:
-            try:
-                table = function(batch)
-            except BadInput as error:  # which numbers the rows of this batch
-                raise BadInput(f"{source.path}, rows from {rows} on: {error}") from None
-            if parts:
-                kept = table.drop_columns([name for name in table.column_names if name == "aligned"])
-                vectors = batch.column(column).flatten().cast(pa.float32()).to_numpy(zero_copy_only=False)
-                right = parts.rows(torch.tensor(vectors).view(len(table), -1))
-                table = kept.append_column("aligned", pa.array(right.numpy()))
-            names = names or table.schema.names
-            table = table.select(names)  # files of a folder may have them in another order
-            writer = writer or opener(draft, table.schema)
-            writer.write_table(table)
+    opener, rows = pq.ParquetWriter if path.suffix == ".parquet" else pa.ipc.new_file, 0
+    with atomic(path) as draft, opener(draft, first.schema) as writer:
+        for table in chain([first], tables):
+            # Files of a folder may have the columns in another order
+            writer.write_table(table.select(first.schema.names))
             rows += len(table)
-        if writer:
-            writer.close()
     return rows
 
 
+def _translated(source: Stored, translator: Translator, parts: Parts | None) -> Iterator[pa.Table]:
+    """Yield the batches of a source with the translated vectors, in the column `vector`."""
+    rows, (column, batches) = 0, _batches(source)
+    function = batchwise.translate(translator, column)
+    for batch in batches:
+        try:
+            table = function(batch)
+        except BadInput as error:  # which numbers the rows of this batch
+            raise BadInput(f"{source.path}, rows from {rows} on: {error}") from None
+        if parts:
+            kept = table.drop_columns([name for name in table.column_names if name == "aligned"])
+            flat = batch.column(column).flatten().cast(pa.float32(), safe=False)
+            right = parts.rows(torch.tensor(flat.to_numpy(zero_copy_only=False)).view(len(table), -1))
+            table = kept.append_column("aligned", pa.array(right.numpy()))
+        yield table
+        rows += len(table)
+
+
 def _batches(source: Stored) -> tuple[str, Iterator[pa.RecordBatch]]:
-    """Return the column of vectors and all batches.
+    """Return the column of vectors and all batches. Raises BadInput for columns that share a name.
 
     Of parquet with a column of lists all columns are kept, else there is `vector` alone.
     """
@@ -145,6 +151,8 @@ def _batches(source: Stored) -> tuple[str, Iterator[pa.RecordBatch]]:
         schema = pq.ParquetFile(files[0]).schema_arrow
         [name, *others] = formats.columns_of(source.path, schema, source.column)
         if not others and formats.is_vectors(schema.field(name).type):
+            if len({*schema.names}) < len(schema):
+                raise BadInput(f"{source.path}: columns share a name: {listed(schema.names)}")
             return name, _of_parquet(files)
     return "vector", (
         pa.record_batch({"vector": pa.FixedSizeListArray.from_arrays(block.ravel(), block.shape[1])})
