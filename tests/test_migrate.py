@@ -70,7 +70,9 @@ def test_an_index_is_moved_without_pairs(capsys):
 def test_the_better_map_by_pairs_or_queries_moves(capsys):
     queries = f"{QUERIES} queries.parquet --old-queries before.parquet"
     write_pairs("pairs.csv", range(100), range(100))
-    code, found = moved(capsys, f"{queries} --pairs pairs.csv")
+    other = pl.read_parquet("queries.parquet").rename({"vector": "new"})
+    other.with_columns(vector=pl.lit([0.0])).write_parquet("queries.parquet")
+    code, found = moved(capsys, f"{queries} --pairs pairs.csv --column vector,new")
     assert code == 0
     assert set(found["top1"]) == {"unpaired", "procrustes"}
     assert found["top1"]["procrustes"] == 1  # 80 pairs are enough for a rotation of 64 dimensions

@@ -199,12 +199,15 @@ class Judged:
         of = qrels(file, read(file))
         if not {name for grades in of.values() for name in grades} & {*index.ids}:
             raise BadInput(f"{args.qrels}: no document of it is in {index.path}")
-        files = {"moved": args.queries, "before": args.old_queries}
-        sides = {name: Index.of(Stored.of(file, args)) for name, file in files.items() if file}
-        for name, needed in (("moved", width), ("before", index.vectors.shape[1])):
-            if name in sides and (found := sides[name].vectors.shape[1]) != needed:
-                raise BadInput(f"{files[name]}: vectors of {found} dimensions; {needed} are needed")
-        queries = {name: side.vectors[side.rows([*of], args.qrels)] for name, side in sides.items()}
+        before, moved = sides(args, args.old_queries or args.queries, args.queries)
+        given = {"moved": (moved, width)}
+        given |= {"before": (before, index.vectors.shape[1])} if args.old_queries else {}
+        queries = {}
+        for name, (stored, needed) in given.items():
+            side = Index.of(stored)
+            if (found := side.vectors.shape[1]) != needed:
+                raise BadInput(f"{stored.path}: vectors of {found} dimensions; {needed} are needed")
+            queries[name] = side.vectors[side.rows([*of], args.qrels)]
         return cls(index, queries, [*of.values()])
 
     def by(self, moved: Tensor) -> dict[str, dict[str, float]]:
