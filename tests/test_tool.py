@@ -190,6 +190,10 @@ def test_all_maps_are_compared_only_if_the_first_fail(own_folder, monkeypatch, o
     assert [call.kwargs.get("repeats") for call in fit.call_args_list] == repeats
 
 
+def test_this_folder_may_be_an_encoder():
+    assert encoders.row_of(".").path == "."
+
+
 def test_an_encoder_opened_twice_is_written_once(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 

@@ -33,7 +33,7 @@ def row_of(name: str) -> Encoder:
         length = LONGEST if "minilm" in name else None
         return Encoder(source="wheel", model=name, path=name, precision="bf16", max_tokens=length)
     if Path(name).is_dir():
-        return Encoder(source="path", model=Path(name).name, path=name)
+        return Encoder(source="path", model=name, path=name)
     if name.count("/") == 1 and not name.startswith((".", "/")):
         return Encoder(source="hub", model=name, path=name, max_tokens=LONGEST)
     known = f"{', '.join(WHEELS)} (or several: a+b)"
