@@ -13,6 +13,7 @@ import re
 import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 
 from pipelines.runtime import files
@@ -77,9 +78,9 @@ def _answer(question: str, s: Settings) -> str:
     if secret := os.environ.get(KEY):
         headers["Authorization"] = f"Bearer {secret}"
     url = f"{s.endpoint.rstrip('/')}/chat/completions"
-    request = urllib.request.Request(url, json.dumps(body).encode(), headers)
     try:
+        request = urllib.request.Request(url, json.dumps(body).encode(), headers)
         with urllib.request.urlopen(request, timeout=SECONDS) as response:
             return str(json.load(response)["choices"][0]["message"]["content"]).strip().casefold()
-    except (OSError, LookupError, TypeError, ValueError) as error:
+    except (OSError, HTTPException, LookupError, TypeError, ValueError) as error:
         raise BadInput(f"judge: {s.endpoint}: no answer: {error}") from None
