@@ -39,7 +39,8 @@ def fit(args: Namespace) -> Answer:
     write_verdicts(args.out, {args.seed: verdict})
     (args.out / PARTS).unlink(missing_ok=True)
     if parts:
-        parts.save(args.out / PARTS)
+        with atomic(args.out / PARTS) as draft:
+            parts.save(draft)
     said = [f"{len(source)} vectors to {len(target)}: {args.out}", str(verdict)]
     if not verdict.share:
         said.append("known pairs: `migrate --pairs`")
