@@ -140,6 +140,8 @@ def test_a_map_is_fitted_applied_and_judged_on_files(own_folder, monkeypatch, ca
         assert main(["translate", "apply", "map", "held", "--out", "m.parquet"]) == 0
         told = "the verdict on the map is doubtful: it may be wrong" in capsys.readouterr().out
         assert told == (len(verdicts) == 1)
+        label = said(capsys, "translate apply map held --out m.parquet")[1]["verdict"]
+        assert (label == "doubtful") == told
     whole = pa.array((held * 2**26).astype(int).tolist())  # integers that float32 rounds
     for names in (["vector"], ["vector", "a", "a"]):
         pq.write_table(pa.table([whole] * len(names), names), f"{len(names)}.parquet")
