@@ -71,7 +71,7 @@ def labelled(
     if column.dtype == pl.String:
         labels = [[label] if label else [] for label in column.to_list()]
     elif column.dtype == pl.List(pl.String):
-        labels = [of_text or [] for of_text in column.to_list()]
+        labels = [[label for label in of_text or [] if label] for of_text in column.to_list()]
     else:
         raise BadInput(f"{where}: column {row.labels!r} is {column.dtype}, not labels")
     split = source.rows(row.split).tolist()

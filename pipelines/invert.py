@@ -127,7 +127,8 @@ def facts_of(corpus: pl.DataFrame) -> list[dict[str, list[str]]]:
     columns = [c for c, t in corpus.schema.items() if t == pl.List(pl.String) and c != "labels"]
     if not columns:
         return [facts.annotate(text) for text in corpus["text"]]
-    return [{c: text[c] or [] for c in columns} for text in corpus.select(columns).to_dicts()]
+    rows = corpus.select(columns).to_dicts()
+    return [{kind: [fact for fact in of_kind or [] if fact] for kind, of_kind in row.items()} for row in rows]
 
 
 # ---------------------------------------------------------------- attack
@@ -192,7 +193,9 @@ def measured(guesses: list[Guesses], victim: Victim, embed: Queries, row: Invert
     true, frames = embed.space(victim.target), []
     for g in progress(guesses, what="measure", unit="methods"):
         recovered: list[list[str]] = [[] for _ in g.texts]
+        recoverable = [0] * len(g.texts)
         for fact in facts.check(g.texts, victim.facts):
+            recoverable[fact.example] += 1
             if fact.recovered:
                 recovered[fact.example].append(f"{fact.kind}: {fact.fact}")
         columns: dict[str, Any] = {
@@ -202,7 +205,7 @@ def measured(guesses: list[Guesses], victim: Victim, embed: Queries, row: Invert
             "text": victim.texts,
             "guess": g.texts,
             "facts": recovered,
-            "recoverable": [sum(map(len, stated.values())) for stated in victim.facts],
+            "recoverable": recoverable,
             "queries": g.queries,
         }
         if row.judge is not None:

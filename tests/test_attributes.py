@@ -97,7 +97,8 @@ def stored(own_folder, monkeypatch):
 
     texts = [f"{subjects[i % 3]} {i}" for i in range(30)]
     splits = ["train"] * 10 + ["test"] * 20
-    write_corpus("notes", texts, splits, labels=[[text[:3]] for text in texts])
+    of_each = [[text[:3]] for text in texts]
+    write_corpus("notes", texts, splits, labels=of_each, holes=[[*of, None, ""] for of in of_each])
     vectors = encode(texts) + 0.05 * normal(30, 4)
     for name, side in (("a", -vectors), ("b", vectors)):
         write_embeddings(f"notes-{name}", side, splits, corpus="notes")
@@ -106,8 +107,9 @@ def stored(own_folder, monkeypatch):
     monkeypatch.setattr(query, "as_function", by_name)
 
 
-def test_translated_stand_beside_ideal_and_chance(stored):
-    found = measured(wordings=["name", "template"], k=[1, 2])
+@pytest.mark.parametrize("labels", ["labels", "holes"])
+def test_translated_stand_beside_ideal_and_chance(stored, labels):
+    found = measured(wordings=["name", "template"], k=[1, 2], labels=labels)
     assert (found["examples"], found["labels"]) == (20, 3)
     for way in ("name", "template"):
         top1 = {method: measures["top1"] for method, measures in found[way].items()}

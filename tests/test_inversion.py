@@ -342,7 +342,9 @@ def stored(own_folder, monkeypatch):
     """Texts whose planted facts are their names, embedded, with a translator that is right."""
     texts = [*KNOWN, *SECRET]
     split = ["train"] * 48 + ["test"] * 12
-    write_corpus("c", texts, split, names=[text.split()[:1] for text in texts], codes=[["unwritten"]] * 60)
+    write_corpus(
+        "c", texts, split, names=[text.split()[:1] for text in texts], codes=[["unwritten", None, "!"]] * 60
+    )
     vectors = encode(texts)
     small.write_embeddings("c-a", -vectors, split, corpus="c")
     small.write_embeddings("c-b", vectors, split, corpus="c")
@@ -376,6 +378,7 @@ def test_the_stage_puts_translated_between_ceiling_and_floors(stored, capsys, mo
     [table] = tables
     assert not (set(table.filter(pl.col("method") == "retrieved")["guess"]) & set(SECRET))
     assert pl.read_csv(store.examples_path("r"))[0, "facts"]
+    assert set(table["recoverable"]) == {2}  # a name and a code: null and "!" are no words
 
 
 def test_the_attackers_own_texts_are_not_attacked():
