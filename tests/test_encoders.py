@@ -398,6 +398,7 @@ INDEX = json.dumps({"weight_map": {"a": "model-1.safetensors", "b": "model-2.saf
         (None, "no such folder"),
         ({}, "no weights"),
         ({"model-1.safetensors": "", "model.safetensors.index.json": INDEX}, r"model-2\.safetensors"),
+        ({"model.safetensors.index.json": "{"}, r"index\.json: cannot be read"),
     ],
 )
 def test_a_folder_that_is_no_model_is_refused(files, message):

@@ -68,7 +68,8 @@ def _weight_files(folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise BadInput(f"encoder {folder}: there is no such folder")
     for index in sorted(folder.glob("*.safetensors.index.json")):
-        listed = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        with reading(index):
+            listed = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
         if missing := sorted(name for name in listed if not (folder / name).is_file()):
             raise BadInput(f"encoder {folder}: {index.name} lists {missing[0]}, which is missing")
     files: list[Path] = []
