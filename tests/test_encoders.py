@@ -37,7 +37,7 @@ from transformers import (
 )
 
 from pipelines.encoders import loading, pooling, sources
-from pipelines.encoders.encode import encode, group, plan
+from pipelines.encoders.encode import Encoded, _joined, encode, group, plan
 from pipelines.encoders.loading import load
 from pipelines.encoders.sources import fetch, weights
 from pipelines.runtime.errors import BadInput
@@ -155,6 +155,8 @@ def test_several_models_are_one_encoder_side_by_side(folders, monkeypatch):
     for _ in range(2):  # the second run reads its parts from the disk
         assert_allclose(run(loaded, folder=Path("work")).vectors, unit, atol=1e-6)
     assert (loaded.name, loaded.dimension) == ("bert+qwen", 64)
+    long = Encoded((1000 * alone[0]).astype(np.float16), 0.0)
+    assert_allclose(_joined([long]).vectors, unit[:, :32], atol=1e-3)
 
 
 def by_hand(network, folder, texts, vector):

@@ -111,8 +111,8 @@ def encode_each(
 
 def _joined(encoded: list[Encoded]) -> Encoded:
     """Concatenate unit vectors by several encoders: a cosine is then the mean of the encoders' cosines."""
-    lengths = [np.linalg.norm(one.vectors, axis=1, keepdims=True) for one in encoded]
-    unit = [one.vectors / np.maximum(length, 1e-30) for one, length in zip(encoded, lengths, strict=True)]
+    raw = [one.vectors.astype(np.float32) for one in encoded]  # float16 holds no square above 65,504
+    unit = [x / np.linalg.norm(x, axis=1, keepdims=True).clip(1e-30) for x in raw]
     vectors = np.hstack(unit).astype(encoded[0].vectors.dtype)
     return Encoded(vectors, max(one.truncated or 0.0 for one in encoded))
 
