@@ -141,6 +141,8 @@ def test_judged_documents_need_ids_that_are_unique(capsys):
         ("--pairs 3", "at least 10"),
         ("--pairs qrels.tsv", "two are needed"),
         ("--pairs twice.csv", "an id is in two pairs"),
+        ("--pairs bare.csv", "its first line is a pair"),
+        ("--qrels bare.tsv --queries queries.parquet", "its first line is a judgement"),
         (f"{QUERIES} wide.parquet", "vectors of 3 dimensions; 64 are needed"),
         (f"{QUERIES} same.parquet", "ids are not unique"),
         (f"{QUERIES} new.npy", "no vector 'q0'"),
@@ -149,6 +151,8 @@ def test_judged_documents_need_ids_that_are_unique(capsys):
 )
 def test_bad_input_is_one_line(capsys, options, says):
     write_pairs("twice.csv", range(20), [*range(19), 0])
+    put("bare.csv", Path("twice.csv").read_text().partition("\n")[2])
+    put("bare.tsv", Path("qrels.tsv").read_text().partition("\n")[2])
     write("wide", ["q0", "q1"], TEXTS[:2, :3])
     write("same", ["q0", "q0"], TEXTS[:2])
     assert says in not_moved(capsys, options)

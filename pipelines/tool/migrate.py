@@ -156,6 +156,8 @@ def known_pairs(pairs: str | None, old: Index, new: Index) -> Tensor:
         table = read(located(pairs))
         if table.width != 2:
             raise BadInput(f"{pairs}: {table.width} columns; two are needed: ids of OLD and of NEW")
+        if table.columns[0] in {*old.ids}:
+            raise BadInput(f"{pairs}: its first line is a pair; a header is needed")
         ids = [[str(i) for i in column] for column in table.unique(maintain_order=True)]
         for of_side in ids:
             if len({*of_side}) < len(of_side):

@@ -86,6 +86,8 @@ def qrels(file: Path, table: pl.DataFrame) -> dict[str, dict[str, float]]:
     """Return {query: {document: grade}} of a table with these three columns. Raises BadInput."""
     if table.width != 3:
         raise BadInput(f"{file}: {table.width} columns; three are needed: query, document, grade")
+    if table.columns[2].isdecimal():
+        raise BadInput(f"{file}: its first line is a judgement; a header is needed")
     found: dict[str, dict[str, float]] = {}
     for query, document, grade in table.cast(pl.String).iter_rows():
         try:
