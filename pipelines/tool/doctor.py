@@ -80,7 +80,7 @@ def ls(args: Namespace) -> Answer:
 
 
 def aligners() -> dict[str, str]:
-    """Return each aligner with the first sentence of its docstring. None of them is imported."""
+    """Return each aligner with the first paragraph of its docstring. None of them is imported."""
     found = {}
     for path in sorted(Path(pipelines.__path__[0]).glob("aligners/*/__init__.py")):
         if path.parent.name != "core":

@@ -82,12 +82,13 @@ def texts_of(where: Path | None) -> list[str]:
     """Return the distinct texts of a file or folder; None: of the docstrings of all installed packages."""
     if where is None:
         return docstrings(sorted({dist.name for dist in metadata.distributions() if dist.name}))
-    return list(dict.fromkeys(text for text in column_of_texts(where) if text and not text.isspace()))
+    return list(dict.fromkeys(text for text in column_of_texts(where) if text))
 
 
 def column_of_texts(path: Path) -> list[str | None]:
-    """Return the text of every row of a file or folder."""
-    return mapped(read(path), {}, str(path))["text"].to_list()
+    """Return the text of every row of a file or folder; None where it is missing or blank."""
+    texts = mapped(read(path), {}, str(path))["text"].to_list()
+    return [text if text and not text.isspace() else None for text in texts]
 
 
 def docstrings(packages: Sequence[str]) -> list[str]:
