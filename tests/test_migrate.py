@@ -145,6 +145,7 @@ def test_judged_documents_need_ids_that_are_unique(capsys):
         ("--qrels bare.tsv --queries queries.parquet", "its first line is a judgement"),
         (f"{QUERIES} wide.parquet", "vectors of 3 dimensions; 64 are needed"),
         (f"{QUERIES} same.parquet", "ids are not unique"),
+        (f"{QUERIES} nan.parquet", "nan.parquet: row 0 is not finite"),
         (f"{QUERIES} new.npy", "no vector 'q0'"),
         (QRELS, "needed together"),
     ],
@@ -154,6 +155,7 @@ def test_bad_input_is_one_line(capsys, options, says):
     put("bare.csv", Path("twice.csv").read_text().partition("\n")[2])
     put("bare.tsv", Path("qrels.tsv").read_text().partition("\n")[2])
     write("wide", ["q0", "q1"], TEXTS[:2, :3])
+    write("nan", ["q0", "q1", "q2"], TURNED[:3] * np.nan)
     write("same", ["q0", "q0"], TEXTS[:2])
     assert says in not_moved(capsys, options)
 

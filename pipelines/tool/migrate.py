@@ -20,7 +20,7 @@ from pipelines.corpora.sources.path import read
 from pipelines.corpora.sources.vectors import Stored, formats, stores
 from pipelines.fitting import arrays
 from pipelines.measures import retrieval, shown, summary, translation
-from pipelines.measures.vectors import centred_unit
+from pipelines.measures.vectors import centred_unit, finite
 from pipelines.runtime.errors import BadInput
 from pipelines.tool import Answer
 from pipelines.tool.translate import check_output, sides, write
@@ -209,7 +209,7 @@ class Judged:
             side = Index.of(stored)
             if (found := side.vectors.shape[1]) != needed:
                 raise BadInput(f"{stored.path}: vectors of {found} dimensions; {needed} are needed")
-            queries[name] = side.vectors[side.rows([*of], args.qrels)]
+            queries[name] = finite(str(stored.path), side.vectors)[side.rows([*of], args.qrels)]
         return cls(index, queries, [*of.values()])
 
     def by(self, moved: Tensor) -> dict[str, dict[str, float]]:
