@@ -93,6 +93,7 @@ def test_every_command_explains_itself(command, capsys):
         ("translate apply no here.npy --out x.parquet", "no: no translators there"),
         ("translate apply no here.npy --out x.txt", "vectors are written to files"),
         ("translate judge no here.npy two.npy", "rows must be pairs"),
+        ("translate judge no here.npy same.npy", "same.npy: all 9 vectors are the same"),
         ("validate no.yaml", "no.yaml: "),
         ("identify no.npy", "no.npy: there is no such file"),
         (f"identify {'x' * 300}.npy", "file name too long"),
@@ -102,6 +103,7 @@ def test_every_command_explains_itself(command, capsys):
 def test_bad_input_is_one_line_and_exit_code_2(own_folder, capsys, command, says):
     np.save("here.npy", np.eye(9))
     np.save("two.npy", np.eye(2, 9))
+    np.save("same.npy", np.ones((9, 9)))
     assert says in refused(capsys, *shlex.split(command))
 
 

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import torch
 
 from pipelines import batchwise
+from pipelines.aligners.core.cloud import checked
 from pipelines.aligners.core.parts import Parts
 from pipelines.aligners.core.translator import Translator, best_seed, load_seeds, read_verdicts, save
 from pipelines.corpora.core.files import located
@@ -168,12 +169,11 @@ def _of_parquet(files: list[Path]) -> Iterator[pa.RecordBatch]:
 
 
 def judge(args: Namespace) -> Answer:
-    """Measure a map on true pairs."""
-    source, target = (torch.from_numpy(side.matrix()) for side in sides(args, args.source, args.target))
+    """Measure a map on true pairs. Raises BadInput for vectors that are all the same: ranks tell nothing."""
+    files = sides(args, args.source, args.target)
+    source, target = (checked(str(side.path), torch.from_numpy(side.matrix())) for side in files)
     if len(source) != len(target):
         raise BadInput(f"{len(source)} source vectors and {len(target)} target vectors: rows must be pairs")
-    if len(source) < 2:
-        raise BadInput(f"{args.source}: {len(source)} pair; at least two are needed")
     translator = arrays.load(args.map)
     if (width := translator(source[:1]).shape[1]) != target.shape[1]:
         raise BadInput(f"{args.target}: vectors of {target.shape[1]} dimensions; the map gives {width}")
