@@ -85,7 +85,7 @@ def test_faulty_images_are_skipped_and_counted(own_folder, capsys):
     assert "1 caption empty, 1 image corrupt, 1 image missing, 1 repeated" in capsys.readouterr().out
 
 
-def test_no_image_is_on_both_sides_of_a_split_of_the_source(tmp_path, capsys):
+def test_no_image_is_on_both_sides_of_a_split_of_the_source(own_folder, capsys):
     """Whatever its file: other bytes may hold the same pixels."""
     file = io.BytesIO()
     sideways = Image.Exif()
@@ -133,7 +133,7 @@ def test_a_photo_is_turned_upright_and_damaged_exif_is_ignored():
     assert saved(exif=b"Exif\0\0damaged").equal(saved())
 
 
-def test_sixteen_bits_of_grey_are_not_cut(tmp_path):
+def test_sixteen_bits_of_grey_are_not_cut(own_folder):
     images = []
     for value in (257 * 90, 257 * 200):
         Image.fromarray(np.full((8, 8), value, np.uint16)).save(file := io.BytesIO(), "PNG")
