@@ -189,7 +189,7 @@ def measure_leaks(
     steps.begin("inverted texts")
     drawn = shuffled(len(vectors), options.seed).tolist()
     true = [truth[i] for i in rows.tolist()] if truth else []
-    known = [i for i in drawn if true and true[i].strip()][:MEASURED]
+    known = [i for i in drawn if true and true[i]][:MEASURED]
     inverted = known[:FACTS] or drawn[:SHOWN]
     findings.inversions = invert(vectors[inverted], best, options.seed, taken.places[rows[inverted].cpu()])
     if known:
