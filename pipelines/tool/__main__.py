@@ -138,7 +138,7 @@ def _attacked(parser: Parser) -> None:
     parser.add_argument(
         "--encoders",
         type=_names,
-        help="minilm+use,minilm,use,wordllama by default (identify: each alone, and e5); hub ids, folders",
+        help="names of `ls`, hub ids, folders; by default those installed (audit: and minilm+use)",
     )
     parser.add_argument("--limit", type=int, help="vectors of the dump, drawn at random: 20,000 by default")
     parser.add_argument("--known", type=int, help="texts of the attacker, drawn at random: 6,000 by default")

