@@ -441,7 +441,7 @@ def world(own_folder, monkeypatch):
 
 
 ALIGNED = Verdict(0.9, "aligned", 0.0, 100)
-BEST = Tried("one", 100, 0.9, "aligned", 1.0)
+BEST = Tried("one", 100, 0.9, "aligned", 1.0, own_encoder=True)
 
 
 def written(found):
@@ -749,6 +749,15 @@ def test_a_named_or_aligned_encoder_is_tried_first_and_alone(world, monkeypatch,
     assert [(one.encoder, one.score) for one in found.tried] == [("use", score)]
     steps = re.findall(r": step (\d+ of \d+)", capsys.readouterr().err)
     assert steps == ["1 of 10", *(f"{n} of 8" for n in range(2, 9))]
+
+
+@pytest.mark.parametrize(("stretch", "own"), [(1, True), (4, False)])
+def test_a_right_map_to_another_encoder_does_not_name_it(world, monkeypatch, stretch, own):
+    other = torch.linspace(1, stretch, 16)
+    monkeypatch.setattr(encoders, "opened", lambda *_: lambda texts: secret_encoder(texts) * other)
+    found = world(ALIGNED, defences=())
+    assert found.tried[0].own_encoder == own
+    assert (found.named[1] == 1) == own
 
 
 @pytest.mark.parametrize(("label", "tried"), [("partial", 1), ("doubtful", 2)])

@@ -1,5 +1,6 @@
 """Naming the encoder of a dump: by the numbers, from one vector on, and by a fit."""
 
+from dataclasses import replace
 from unittest.mock import Mock
 
 import numpy as np
@@ -7,13 +8,13 @@ import polars as pl
 import pytest
 import torch
 
-from pipelines.measures.fingerprint import Fingerprint
+from pipelines.measures.fingerprint import Fingerprint, spectral_distance
 from pipelines.pages.audit import Tried
 from pipelines.tool import encoders, identify
 from tests.test_tool import refused, said
 
 DRAW = np.random.default_rng(0)
-ALIGNED = Tried("use", 10, 0.99, "aligned", 1.0)
+ALIGNED = Tried("use", 10, 0.99, "aligned", 1.0, own_encoder=True)
 
 
 def vectors(seed, count, subject=0.0):
@@ -48,7 +49,7 @@ def test_texts_of_another_kind_are_named(capsys, count):
 
 
 def test_what_the_numbers_do_not_name_is_fitted(capsys, monkeypatch):
-    tried = [Tried("minilm", 10, 0.2, "failed", 1.0), ALIGNED]
+    tried = [replace(ALIGNED, encoder="minilm", score=1.0, own_encoder=False), ALIGNED]
     monkeypatch.setattr(identify, "fits", lambda *given: tried)
     found = named(capsys, vectors(3, 1000))
     assert (found["encoder"], found["by"]) == ("use", "by a fit")
@@ -80,3 +81,11 @@ def test_a_fingerprint_is_made_once(tmp_path, monkeypatch):
 def test_a_dump_without_a_vector_is_one_line(capsys, rows):
     np.save("dump.npy", rows)
     refused(capsys, "identify", "dump.npy")
+
+
+def test_a_spectrum_is_of_the_encoder_and_not_of_its_axes():
+    first, later, other = (torch.from_numpy(vectors(seed, n)) for seed, n in ((1, 900), (1, 700), (2, 700)))
+    turn = torch.from_numpy(np.linalg.qr(DRAW.normal(size=(64, 64)))[0]).float()
+    assert spectral_distance(first, 3 * later @ turn) < 0.1
+    flat = other * torch.linspace(0.2, 3, 64)
+    assert spectral_distance(first, flat) == spectral_distance(flat, first) > 0.2

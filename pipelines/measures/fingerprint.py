@@ -12,8 +12,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from pipelines.measures.vectors import shuffled
+
 SHRINK = 0.3  # weight of an even covariance: texts of other kinds vary in directions in which these do not
 LEAST = 0.15  # smallest mean match of vectors that are named (docs/identify.md)
+SPECTRUM = 0.2  # largest spectral distance of two clouds of one encoder (docs/identify.md)
 DEVIATIONS = 3  # the mean match must exceed so many standard deviations of that of a randomly rotated cloud
 
 
@@ -66,6 +69,20 @@ class Fingerprint:
         precision = torch.linalg.inv((1 - SHRINK) * self.covariance + SHRINK * even)
         turned = precision.trace() / d + self.mean @ precision @ self.mean
         return precision, turned, turned - (precision * self.covariance).sum()
+
+
+def spectral_distance(a: Tensor, b: Tensor) -> float:
+    """Return the mean absolute difference of the log spectra of two clouds (n, d) and (m, d).
+
+    A spectrum is the eigenvalues of the covariance of unit vectors, scaled to sum 1. No rotation changes it.
+    It depends on the number of rows, so as many are drawn of each cloud.
+    """
+    rows, logs = min(len(a), len(b)), []
+    for cloud in (a, b):
+        unit = normalize(cloud.double().cpu()[shuffled(len(cloud), 0)[:rows]], dim=1)
+        values = torch.linalg.eigvalsh(unit.T.cov(correction=0)).clamp_min(1e-12)
+        logs.append((values / values.sum()).log())
+    return float((logs[0] - logs[1]).abs().mean())
 
 
 def _spread(A: Tensor) -> Tensor:

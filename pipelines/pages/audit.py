@@ -23,9 +23,10 @@ ABOUT = {  # of each section
         "Each fit maps the dump to one encoder, without a single pair, and is judged from unpaired data. "
         "share: part of the vectors for which the map is right; all that follows is about this part. "
         "fingerprint share: share of single vectors that match the encoder's fingerprint. If their mean "
-        "match suffices, no fit is made, and the score is 1. Encoders of another width are skipped after "
-        "such a match, and once a fit to one of the dump's width, or to several side by side, is aligned or "
-        "partial."
+        "match suffices, no fit is made, and the score is 1. own encoder: whether the vectors are of this "
+        "encoder, by its fingerprint, or by a fit and a like spectrum. Encoders of another width are skipped "
+        "after such a match, and once a fit to one of the dump's width, or to several side by side, is "
+        "aligned or partial."
     ),
     "Inferred topics": "The label nearest to each translated vector. No label was known.",
     "Inverted texts": (
@@ -62,6 +63,7 @@ class Tried:
     seconds: float
     share: float = 1.0  # of the vectors for which the map is right
     fingerprint_share: float = 0.0  # of the vectors that name the encoder, each by itself, without a fit
+    own_encoder: bool = False  # whether these vectors are of this encoder, and not only mapped to its space
 
 
 @dataclass
@@ -86,8 +88,8 @@ class Findings:
     @property
     def named(self) -> tuple[str, float]:
         """Return the encoder that the attacker names, and for which share of the vectors."""
-        if self.evidence:
-            return self.best.encoder, self.best.share
+        if own := [one for one in self.tried if one.own_encoder]:
+            return best_of(own).encoder, best_of(own).share
         most = max(self.tried, key=lambda one: one.fingerprint_share)
         return most.encoder, most.fingerprint_share
 

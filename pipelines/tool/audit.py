@@ -36,7 +36,7 @@ from pipelines.inverters.attacker import learn
 from pipelines.inverters.vec2text import Vec2Text
 from pipelines.measures import attributes, facts
 from pipelines.measures.defences import Defence, Keys, defend, known_pair_attacks, recall_kept
-from pipelines.measures.fingerprint import Fingerprint
+from pipelines.measures.fingerprint import SPECTRUM, Fingerprint, spectral_distance
 from pipelines.measures.vectors import neighbours, overlap, shuffled
 from pipelines.pages import audit as audit_page
 from pipelines.pages.audit import SHOWN, Findings, Tried, best_of
@@ -295,6 +295,7 @@ def try_encoders(
             time.monotonic() - start,
             verdict.share,
             fingerprint_share(vectors, prints),
+            same_width and is_own(vectors, known, translator, verdict, replicates),
         )
         attempts.append(Attempt(result, texts, known, encode, translator, replicates))
         tried.append(result)
@@ -304,6 +305,21 @@ def try_encoders(
     if not tried:
         raise BadInput(f"{len(vectors)} vectors, but a fit needs at least {LEAST}")
     return attempts[tried.index(best_of(tried))]
+
+
+def is_own(
+    vectors: Tensor, known: Tensor, translator: Translator, verdict: Verdict, replicates: list[Translator]
+) -> bool:
+    """Return whether vectors (n, d) are of the encoder of the known ones (m, d).
+
+    They are if its fingerprint names them, so that no replicate was made. A right map alone does not tell,
+    because vectors of other encoders can be mapped, too. So the rows that are mapped correctly also need the
+    spectrum of the known vectors.
+    """
+    if not verdict.share or not replicates:
+        return verdict.share > 0
+    right = vectors[judge_parts(vectors, translator, known, replicates).rows(vectors)]
+    return spectral_distance(right, known) < SPECTRUM
 
 
 def fingerprint_share(vectors: Tensor, prints: Fingerprint) -> float:

@@ -46,8 +46,9 @@ def run(args: Namespace) -> Answer:
     if args.fit or (args.fit is None and not named and len(vectors) >= FITTED):
         tried = fits(path, options)
         lines += [f"{one.encoder}: fit {one.verdict}, score {one.score:.2f}" for one in tried]
-        if not named and best_of(tried).verdict == "aligned":
-            named, how = best_of(tried).encoder, "by a fit"
+        own = [one for one in tried if one.own_encoder and one.verdict == "aligned"]
+        if own and not named:
+            named, how = best_of(own).encoder, "by a fit"
     lines.append(f"encoder: {named}, {how}" if named else "encoder: unknown")
     data = {"encoder": named, "by": how if named else None, "matches": matches, "least": least}
     return Answer(lines, data | {"fits": [asdict(one) for one in tried]})
