@@ -79,7 +79,8 @@ def test_pmi_is_log_of_conditional_over_marginal():
 def test_faulty_images_are_skipped_and_counted(own_folder, capsys):
     given = [png(), png((0, 0, 255)), png()[:40], None, png(), png()]
     captions = ["red", " ", "cut", "none", "red", "warm"]
-    frame = corpus(jpg=given, caption=captions)
+    frame = corpus(jpg=given, caption=captions, label=["a"] * 5 + [None])
+    assert frame["labels"].to_list() == [["a"], []]
     assert frame["text"].to_list() == ["red", "warm"]
     assert frame["document"].n_unique() == 1  # of one image
     assert "1 caption empty, 1 image corrupt, 1 image missing, 1 repeated" in capsys.readouterr().out

@@ -59,8 +59,8 @@ def rows(p: PathCorpus, source: Any) -> pl.DataFrame:
         seen.add((shown, captions[0]))
         name = str(ours.get("id", f"image-{number}"))
         ours |= {"id": name, "text": captions[0], "image": image, "captions": captions}
-        if "labels" in ours:
-            ours["labels"] = _list(ours["labels"])
+        if "labels" in chosen:
+            ours["labels"] = _list(ours.get("labels"))
         kept.append(ours | {"document": first.setdefault(shown, name)})
     if skipped:
         print(f"{p.path}: skipped: " + ", ".join(f"{n} {fault}" for fault, n in sorted(skipped.items())))
