@@ -155,6 +155,8 @@ def test_pairs_may_repeat_and_triples_need_a_negative(tmp_path):
     assert frame.select("split", "score").rows() == [("dev", 4.5), ("dev", 4.5), ("test", 0.0)]
     with refusal("1 rows have no negative, the first is row 2"):
         from_csv("nli", tmp_path, "anchor,pos,neg\na,b,c\nd,e,\n")
+    with refusal("1 scores are not finite, the first is row 2"):
+        from_csv("sts", tmp_path, "sentence1,sentence2,score\na,b,1\nc,d,nan\n")
 
 
 def test_labels_match_by_centroids():

@@ -23,6 +23,8 @@ def rows(p: HubCorpus | PathCorpus, source: Any) -> pl.DataFrame:
 
     All subsets of a task are one list of pairs ("all"). Repeated pairs stay: published numbers include them.
     """
-    frame = paired.rows(p, source.table(p), USUAL)
-    with quiet(texts.name_of(p), "a score is not a number"):
-        return frame.with_columns(pl.col("score").cast(pl.Float64))
+    frame, where = paired.rows(p, source.table(p), USUAL), texts.name_of(p)
+    with quiet(where, "a score is not a number"):
+        frame = frame.with_columns(pl.col("score").cast(pl.Float64))
+    texts.refuse(frame, ~frame["score"].is_finite(), where, "scores are not finite")
+    return frame
