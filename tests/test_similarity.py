@@ -1,5 +1,6 @@
 """Measures of sentence similarity and geometry against independent references, and their stages."""
 
+import math
 from itertools import permutations, product
 from pathlib import Path
 from unittest.mock import Mock
@@ -47,6 +48,10 @@ def test_spearman_and_pearson_are_scipys_ties_included(values):
     if len(a.unique()) > 1 and len(b.unique()) > 1:
         assert similarity.spearman(a, b) == pytest.approx(spearmanr(a, b).statistic, abs=1e-12)
         assert similarity.pearson(a, b) == pytest.approx(pearsonr(a, b).statistic, abs=1e-12)
+
+
+def test_nothing_correlates_with_a_constant():
+    assert math.isnan(similarity.pearson(torch.arange(7), torch.full((7,), 3.3, dtype=torch.float64)))
 
 
 def test_alignment_counts_pairs_with_a_score_above_four_only():
@@ -255,6 +260,9 @@ def test_a_row_may_replace_the_pooling_or_compare_several(pairs):
 def test_too_few_pairs_or_embeddings_are_named(pairs):
     with refusal("0 pairs of split 'dev'"):
         measured(split="dev")
+    write_corpus("sts", FIRST, "test", pair=SECOND, score=[3.0] * len(FIRST))
+    with refusal("48 pairs of split 'test', all of one score"):
+        measured()
     with refusal("corpus sts is embedded by 0 encoders; two are needed"):
         run_stage("geometry", study().model_copy(update={"embed": {}}))
 

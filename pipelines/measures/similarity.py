@@ -40,7 +40,8 @@ def cosines(first: Tensor, second: Tensor) -> Tensor:
 
 def pearson(a: Tensor, b: Tensor) -> float:
     """Return Pearson's correlation of (n,) and (n,); NaN if one of them is constant."""
-    a, b = a.double() - a.double().mean(), b.double() - b.double().mean()
+    a, b = (x.double() - x[0].double() for x in (a, b))  # a constant becomes exactly 0
+    a, b = a - a.mean(), b - b.mean()
     return ((a @ b) / (a.norm() * b.norm())).item()
 
 

@@ -153,13 +153,15 @@ def read_corpus(name: str, columns: Sequence[str] | None = None) -> pl.DataFrame
 def read_pairs(corpus: str, split: str | None) -> pl.DataFrame:
     """Return `text`, `pair` and `score` of a split of an STS corpus; None: all.
 
-    Raises BadInput for fewer than three pairs.
+    Raises BadInput for fewer than three pairs, or if all have one score.
     """
     frame = read_corpus(corpus, ["text", "pair", "score", "split"])
     frame = frame if split is None else frame.filter(pl.col("split") == split)
+    found = f"corpus {corpus} has {len(frame)} pairs" + (f" of split {split!r}" if split else "")
     if len(frame) < 3:
-        where = f" of split {split!r}" if split else ""
-        raise BadInput(f"corpus {corpus} has {len(frame)} pairs{where}; three are needed for a correlation")
+        raise BadInput(f"{found}; three are needed for a correlation")
+    if frame["score"].n_unique() < 2:
+        raise BadInput(f"{found}, all of one score; a correlation needs two")
     return frame.select("text", "pair", pl.col("score").cast(pl.Float64))
 
 
