@@ -37,7 +37,7 @@ def geometry(name: str, row: Geometry, study: params.Study, run: track.Run) -> N
         few = f"{len(rows)} texts of split {row.split!r} are too few for {measures.NEIGHBOURS} others"
         raise BadInput(f"geometry.{name}: {few}")
     vectors = {spaces[side.name].encoder: side.vectors[rows] for side in sides}
-    frame = store.read_corpus(row.corpus, ["text", "labels", "document"])[rows.numpy()]
+    frame = store.read_texts(sides[0], row.corpus)[rows.numpy()]
     of_rows = frame["labels"].to_list(), frame["document"].to_list()
     near = {encoder: measures.nearest_others(x) for encoder, x in vectors.items()}
     orders = measures.random_orders(len(rows), PAIRINGS, SEED).to(device)

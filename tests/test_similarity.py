@@ -265,6 +265,10 @@ def test_too_few_pairs_or_embeddings_are_named(pairs):
         measured()
     with refusal("corpus sts is embedded by 0 encoders; two are needed"):
         run_stage("geometry", study().model_copy(update={"embed": {}}))
+    for side in ("small", "other"):
+        write_embeddings(f"sts-{side}", cloud(20), "test")
+    with refusal("its ids are not those of corpus sts"):
+        run_stage("geometry", study())
 
 
 def test_geometry_compares_embeddings_and_is_in_the_report(pairs):
