@@ -89,12 +89,12 @@ def inverted(read, floor, ceiling, of=272):
     store.write_csv(store.examples_path("mails"), pl.DataFrame([example]))
 
 
-def labelled(read, floor):
+def labelled(read, floor, name="topics"):
     methods = {"translated": read, "majority": floor, "ideal target": 0.724}
     methods |= {"ideal source": 0.8, "naive": 0.1, "chance": 0.05}
     measures = ("top1", "top5", "precision5", "recall5", "mean_rank", "mean_rank_all")
     scores = {method: dict.fromkeys(measures, share) for method, share in methods.items()}
-    store.write_metrics("attributes", "topics", {"name": scores, "examples": 2000, "labels": 19, "seeds": 2})
+    store.write_metrics("attributes", name, {"name": scores, "examples": 2000, "labels": 19, "seeds": 2})
 
 
 def sentence(study):
@@ -262,6 +262,14 @@ def test_findings_come_first_and_link_to_their_tables(study):
         assert f'<h3 id="{anchor}">' in html
         assert f'href="#{anchor}"' in html
     assert [picture and picture.is_file() for _, picture, _ in found] == [None, True, True]
+
+
+def test_two_attacks_of_one_name_have_a_table_each(study):
+    inverted(9, 9, 38)
+    labelled(0.3, 0.2, "mails")
+    rows = {"attributes": {"mails": {"translator": "blind", "corpus": "mails"}}}
+    found = findings(params.Study.model_validate(ROWS | rows))
+    assert len({anchor for _, _, anchor in found}) == 2
 
 
 def test_the_same_results_give_the_same_bytes(study):

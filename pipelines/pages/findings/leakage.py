@@ -71,7 +71,7 @@ def attack(study: Study, verb: str, name: str, leaks: Leaks, sentences: list[str
         at_floor = sum(not leak.above_zero for _, leak in leaks.values())
         most = f"This is the strongest of {len(leaks)} such attacks"
         sentences.append(f"{most}; {at_floor} at floor level by this measure.")
-    heading = attack_title(study, name, leaks[name][0])
+    heading = attack_title(study, verb, name, leaks[name][0])
     return finding(sentences, picture_path(verb, name, "floor"), heading)
 
 

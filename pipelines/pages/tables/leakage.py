@@ -38,10 +38,10 @@ facts as independent, and of one that takes documents as independent. If 0 is in
 claimed."""
 
 
-def attack_title(study: Study, name: str, row: Attributes | Invert) -> str:
+def attack_title(study: Study, verb: str, name: str, row: Attributes | Invert) -> str:
     supervision = study.translators()[row.translator].supervision
     by = f"{row.translator} ({supervision})"
-    return f"{name}: {row.source} -> {row.target} by {by} ({origin(study, row.corpus)})"
+    return f"{verb} {name}: {row.source} -> {row.target} by {by} ({origin(study, row.corpus)})"
 
 
 def attributes_table(study: Study) -> list[str]:
@@ -58,7 +58,7 @@ def attributes_table(study: Study) -> list[str]:
         above = [f"top-{k} above the floor" for k in row.k]
         header = ["labels as", "vectors", *above, *(m.title for m in columns)]
         size = f"{metrics['examples']} texts, {metrics['labels']} labels (column `{row.labels}`)."
-        blocks += block(attack_title(study, name, row), header, rows, size, "")
+        blocks += block(attack_title(study, "attributes", name, row), header, rows, size, "")
         blocks += drawn("attributes", name, "floor")
     return section("Attributes", ATTRIBUTES_LEGEND, blocks)
 
@@ -86,7 +86,7 @@ def inversion_table(study: Study) -> list[str]:
         released = study.inverters[row.inverter].released
         learnt = "released weights" if released else f"trained on {metrics['known']} others"
         size = f"{metrics['texts']} texts; the inverter: {learnt}."
-        blocks += block(attack_title(study, name, row), header, rows, size, "")
+        blocks += block(attack_title(study, "invert", name, row), header, rows, size, "")
         blocks += ["", *facts_by_kind(metrics, attacks), *drawn("invert", name, "floor")]
         if not study.private(row.corpus, study.inverters[row.inverter].corpus):
             blocks += ["", *examples(name, facts_above_floor(metrics))]
