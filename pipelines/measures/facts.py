@@ -142,9 +142,6 @@ def above_floor(found: Sequence[Found], floor: Sequence[Found], documents: Seque
     documents are. Raises ValueError if there is no fact.
     """
     ours, theirs = (sum(one.recovered for one in side) for side in (found, floor))
-    by_fact = difference(ours, len(found), theirs, len(found))
     gains = torch.tensor([float(a.recovered) - b.recovered for a, b in zip(found, floor, strict=True)])
     of_facts = numbered([documents[one.example] for one in found])
-    by_document = Interval.normal(*mean_and_error(gains, of_facts))
-    # The error of a single document is NaN. `min` and `max` ignore a NaN in second place.
-    return Interval(by_fact.value, min(by_fact.low, by_document.low), max(by_fact.high, by_document.high))
+    return difference(ours, len(found), theirs, len(found)).widened(mean_and_error(gains, of_facts)[1])

@@ -25,6 +25,11 @@ class Interval(NamedTuple):
         """Return mean ± 1.96 standard errors."""
         return cls(mean, mean - Z * error, mean + Z * error)
 
+    def widened(self, error: float) -> Interval:
+        """Return the least interval that contains this one and value ± 1.96 `error`; NaN widens nothing."""
+        other = Interval.normal(self.value, error)
+        return Interval(self.value, min(self.low, other.low), max(self.high, other.high))
+
     @property
     def above_zero(self) -> bool:
         """Whether the whole interval is above 0. For an attack less its floor: whether anything leaked."""

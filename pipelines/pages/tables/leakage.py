@@ -1,5 +1,6 @@
 """Tables of attributes and texts that were read from translated vectors."""
 
+import math
 from typing import Any
 
 from pipelines.measures import inversion, shown
@@ -22,8 +23,9 @@ VECTORS = {
 }
 ATTACKS = ("translated", "ceiling", "mismatched", "prior")
 SHOWN = 5  # examples
-INTERVAL = """*Above the floor* is the difference in points, with Newcombe's 95 % interval (1998, method 10).
-If 0 is in the interval, no leak is claimed."""
+INTERVAL = """*Above the floor* is the difference in points with its 95 % interval: the wider one of
+Newcombe's (1998, method 10), which takes texts or facts as independent, and of one that takes documents as
+independent. If 0 is in the interval, no leak is claimed."""
 ATTRIBUTES_LEGEND = f"""Zero-shot: the labels whose own vectors are nearest. *Ideal* uses vectors that no
 attacker has; *naive* uses the untranslated ones. *Majority*, the floor, knows only which labels are common.
 Mean ± standard error over texts; translated vectors are averaged over seeds. Lower is better for ranks.
@@ -33,9 +35,7 @@ INVERSION_LEGEND = f"""Texts written from vectors alone. The *ceiling* inverts t
 the attacker's own texts. *Corrected* starts from it and from the generated text. Mean ± standard
 error over texts. Facts are recovered/recoverable;
 *facts stated* counts those in a guess, right or wrong. Facts *{UNKNOWN}* cannot be copied from there.
-*Above the floor* is the difference in points with its 95 % interval: the wider one of Newcombe's, which takes
-facts as independent, and of one that takes documents as independent. If 0 is in the interval, no leak is
-claimed."""
+{INTERVAL}"""
 
 
 def attack_title(study: Study, verb: str, name: str, row: Attributes | Invert) -> str:
@@ -65,8 +65,10 @@ def attributes_table(study: Study) -> list[str]:
 
 def labels_above_floor(metrics: dict[str, Any], wording: str, k: int) -> Interval:
     """Return top-k of translated vectors less that of the commonest labels."""
-    n, scores = metrics["examples"], metrics[wording]
-    return difference(scores["translated"][f"top{k}"] * n, n, scores["majority"][f"top{k}"] * n, n)
+    n, top = metrics["examples"], f"top{k}"
+    attack, floor = (metrics[wording][method] for method in ("translated", "majority"))
+    by_text = difference(attack[top] * n, n, floor[top] * n, n)
+    return by_text.widened(math.hypot(attack[f"{top}_error"], floor[f"{top}_error"]))
 
 
 def inversion_table(study: Study) -> list[str]:
