@@ -101,8 +101,9 @@ def test_a_folder_without_judgements_or_documents_is_refused(own_folder):
             corpus(**more)
 
     refused("no `rows`", rows=2)
-    put("set/qrels/test.tsv", "query-id\tcorpus-id\tscore\n1\t4\tgood\n")
-    refused("grade of query '1' is no number")
+    for grade in ("good", "inf"):
+        put("set/qrels/test.tsv", f"query-id\tcorpus-id\tscore\n1\t4\t{grade}\n")
+        refused("grade of query '1' is no number")
     shutil.rmtree("set/qrels")
     refused(r"or qrels/\*\.tsv")
     Path("set/corpus.jsonl").unlink()

@@ -7,6 +7,7 @@ columns `split` and `relevant`, the ids of the documents that answer them. A tab
 """
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,10 @@ def qrels(file: Path, table: pl.DataFrame) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {}
     for query, document, grade in table.cast(pl.String).iter_rows():
         try:
-            found.setdefault(query, {})[document] = float(grade)
+            value = float(grade)
         except (TypeError, ValueError):
-            raise BadInput(f"{file}: the grade of query {query!r} is no number") from None
+            value = math.nan
+        if not math.isfinite(value):
+            raise BadInput(f"{file}: the grade of query {query!r} is no number")
+        found.setdefault(query, {})[document] = value
     return found
