@@ -126,6 +126,12 @@ def test_the_best_unpaired_translator_stands_beside_its_oracle(study):
     )
 
 
+def test_an_oracle_ranked_among_fewer_texts_is_no_rival(study):
+    translated()
+    study.evaluate["sighted"] = changed(study.evaluate["sighted"], batch=50)
+    assert "sighted" not in sentence(study)
+
+
 def test_a_failed_verdict_is_said_first(study):
     store.write_metrics("collect", "mails", {"rows": 1500})
     translated([0.01, 0.02], "failed")

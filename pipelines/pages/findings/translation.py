@@ -94,10 +94,10 @@ def translations(study: Study) -> list[Measured]:
 
 
 def best_rival(every: list[Measured], best: Measured, supervision: str) -> Measured | None:
-    """Return the best translator of another supervision on the same pairs."""
+    """Return the best translator of another supervision on the same pairs, ranked in batches of one size."""
 
     def pairs(m: Measured) -> tuple:
-        return m.row.source, m.row.target, m.row.split
+        return m.row.source, m.row.target, m.row.split, m.row.batch
 
     rivals = [m for m in every if pairs(m) == pairs(best) and m.fit.supervision == supervision]
     return max(rivals, key=lambda m: m.metrics["top1"], default=None)
