@@ -108,27 +108,27 @@ def test_a_run_has_params_tags_curves_inputs_and_artifacts(monkeypatch):
 
 
 def test_the_command_to_reproduce_names_commit_and_study():
-    assert again("own", "align@t") == "dvc repro align@t  # not a git checkout"
-    study = Path("studies/own.yaml")
-    put(study, "study: own")
+    assert again("my own", "align@t") == "dvc repro align@t  # not a git checkout"
+    study = Path("studies/my own.yaml")
+    put(study, "study: my own")
     for name in ("dvc.lock", "code.py", "params.yaml"):
         put(name, "")
     git("init -q")
     git("add .")
     git("commit -qm x")
     head = git("rev-parse HEAD")
-    assert again("own") == f"git checkout {head} && dvc repro"  # rows that were edited, and committed
+    assert again("my own") == f"git checkout {head} && dvc repro"  # rows that were edited, and committed
     put("params.yaml", full_text(study))
     put("dvc.lock", "changed by every run")
-    line = f"git checkout {head} && make study STUDY=own && dvc repro align@t"
-    assert again("own", "align@t") == line
-    put(study, "study: own\nabout: another")  # params.yaml was not made from this
-    assert "make study" not in again("own")
-    put(study, "study: own")
+    line = f"git checkout {head} && make study STUDY='my own' && dvc repro align@t"
+    assert again("my own", "align@t") == line
+    put(study, "study: my own\nabout: another")  # params.yaml was not made from this
+    assert "make study" not in again("my own")
+    put(study, "study: my own")
     put("code.py", "changed")
-    assert again("own", "align@t") == f"{line}  # with uncommitted changes: code.py"
+    assert again("my own", "align@t") == f"{line}  # with uncommitted changes: code.py"
     put("pipelines/new.py", "")
-    assert again("own", "align@t").endswith("changes: code.py and 1 more")
+    assert again("my own", "align@t").endswith("changes: code.py and 1 more")
 
 
 def test_a_varied_setting_is_in_names_of_runs_and_a_column():

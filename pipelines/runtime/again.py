@@ -2,6 +2,7 @@
 
 import subprocess
 from pathlib import Path
+from shlex import quote
 
 from pipelines.runtime.errors import BadInput
 
@@ -14,7 +15,7 @@ def again(study: str, stage: str = "") -> str:
     """
     steps = [f"dvc repro {stage}".strip()]
     if git("cat-file", "-t", f"HEAD:studies/{study}.yaml") == "blob" and made_from(study):
-        steps.insert(0, f"make study STUDY={study}")
+        steps.insert(0, f"make study STUDY={quote(study)}")
     changed = set(git("diff", "--name-only", "HEAD", "--", ".", ":!dvc.lock", ":!report").splitlines())
     changed |= set(git("ls-files", "--others", "--exclude-standard", "--", "pipelines").splitlines())
     if len(steps) == 2:
