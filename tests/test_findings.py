@@ -237,6 +237,13 @@ def test_encoders_that_share_neighbours_stand_beside_chance(study):
     store.write_metrics("geometry", "mails", found)
     assert "one and two share 27 % of a text's 10 nearest texts." in sentence(study)
     assert "chance is 0.2 %" in sentence(study)
+    few = {"texts": 12, "repeated": 0, "chance": 0.909, "one:two": {"overlap": 0.92}}
+    store.write_metrics("geometry", "few", few)
+    both = changed(
+        study, geometry=study.geometry | {"few": changed(study.geometry["mails"], corpus="tweets")}
+    )
+    said = "most above chance of 2 comparisons; the least is 92 %, one and two on tweets (GENERATED)."
+    assert said in sentence(both)
     store.write_metrics("geometry", "mails", found | {"repeated": 4000})
     assert findings(study) == []
 

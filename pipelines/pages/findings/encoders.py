@@ -16,21 +16,21 @@ KINDS = {"points": "weighted point sets", "vector": "single vectors, as in CLIP"
 
 
 def geometry(study: Study) -> Finding | None:
-    """The pair of encoders that shares most neighbours, and the pair that shares least.
+    """The pair of encoders that shares most neighbours above chance, and the pair that shares least.
 
     Rows whose texts mostly repeat, as names of classes do, are left out: their neighbours are ties.
     """
     every = measured(study, "geometry")
     every = {n: (row, m) for n, (row, m) in every.items() if 2 * m["repeated"] <= m["texts"]}
     pairs = [
-        (numbers["overlap"], pair.replace(":", " and "), name)
+        (numbers["overlap"] - metrics["chance"], numbers["overlap"], pair.replace(":", " and "), name)
         for name, (_, metrics) in every.items()
         for pair, numbers in metrics.items()
         if isinstance(numbers, dict)
     ]
     if not pairs:
         return None
-    (most, pair, name), (least, least_pair, least_name) = max(pairs), min(pairs)
+    (_, most, pair, name), (_, least, least_pair, least_name) = max(pairs), min(pairs)
     row, metrics = every[name]
     sentences = [
         f"{pair} share {percent(most)} of a text's {NEIGHBOURS} nearest texts.",
@@ -40,7 +40,7 @@ def geometry(study: Study) -> Finding | None:
     if len(pairs) > 1:
         where = of_corpus(study, every[least_name][0].corpus)
         sentences.append(
-            f"It is the most of {len(pairs)} pairs of encoders; the least is {percent(least)}, "
+            f"It is the most above chance of {len(pairs)} comparisons; the least is {percent(least)}, "
             f"{least_pair} on {where}."
         )
     heading = geometry_title(study, name, row, metrics["texts"])
