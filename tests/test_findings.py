@@ -210,6 +210,13 @@ def test_facts_above_the_floor_are_a_leak_and_are_named(study, read, said, named
     assert ("names: Ann Lee" in "\n".join(inversion_table(study))) == named
 
 
+def test_texts_of_digits_are_shown_as_they_are(study):
+    inverted(9, 9, 60)
+    example = {"text": "05", "guess": "007", "facts": "", "token_f1": 0.6}
+    store.write_csv(store.examples_path("mails"), pl.DataFrame([example]))
+    assert "| 05   | 007 " in "\n".join(inversion_table(study))
+
+
 def test_guesses_spliced_from_private_texts_are_private(study):
     inverted(38, 9, 60)
     private = {"tweets": {"source": "path", "path": "y", "kind": "tweets"}}

@@ -385,9 +385,10 @@ def write_csv(path: Path, frame: pl.DataFrame) -> None:
         frame.write_csv(draft, float_precision=6)
 
 
-def read_csv(path: Path) -> pl.DataFrame:
+def read_csv(path: Path, *texts: str) -> pl.DataFrame:
+    """Read a table of results. texts: the columns of texts, of which each may be of digits alone."""
     with reading(_existing(path)):
-        return pl.read_csv(path)
+        return pl.read_csv(path, schema_overrides=dict.fromkeys(texts, pl.String))
 
 
 def flat(nested: Any, by: str, at: str = "") -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """Tables of encoders: on pairs with scores, trained here, and compared with each other."""
 
-import polars as pl
-
 from pipelines.measures import geometry, labels, shown, similarity
 from pipelines.pages.drawing import drawn
 from pipelines.pages.tables import (
@@ -82,7 +80,7 @@ def words_table(names: list[str]) -> list[str]:
     """Return the words that change most and least from layer to layer, for rows that compare layers."""
     rows = []
     for name in names:
-        words = store.read_csv(store.tables_path("similarity", name) / "words.csv")["word"].cast(pl.String)
+        words = store.read_csv(store.tables_path("similarity", name) / "words.csv", "word")["word"]
         ends = (words.head(WORDS), words.tail(WORDS).reverse())
         rows += [[name, *(escaped(" ".join(end)) for end in ends)]] if len(words) else []
     header = ["row", "words of the largest variance", "of the smallest"]
@@ -91,8 +89,8 @@ def words_table(names: list[str]) -> list[str]:
 
 def nearest_table(names: list[str]) -> list[str]:
     """Return the nearest sentences of a few others, query by query: the paper's retrieval examples."""
-    found = [store.read_csv(store.tables_path("similarity", n) / "nearest.csv") for n in names]
-    found = [near.cast({"query": pl.String, "sentence": pl.String}) for near in found]
+    files = [store.tables_path("similarity", name) / "nearest.csv" for name in names]
+    found = [store.read_csv(file, "query", "sentence") for file in files]
     rows = []
     for query in found[0]["query"].unique(maintain_order=True)[:QUERIES]:
         for name, near in zip(names, found, strict=True):

@@ -128,7 +128,7 @@ def examples(name: str, leak: Interval | None) -> list[str]:
 
     Facts are listed only if the attack is above its floor.
     """
-    best = store.read_csv(store.examples_path(name))
+    best = store.read_csv(store.examples_path(name), "text", "guess", "facts")
     columns = {"text": "text", "guess": "written from its vector"}
     if leak and leak.above_zero:
         columns["facts"] = "facts recovered"
