@@ -4,6 +4,8 @@ import io
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import ExifTags, Image
 
@@ -93,6 +95,7 @@ def test_no_image_is_on_both_sides_of_a_split_of_the_source(own_folder, capsys):
     sideways[ExifTags.Base.Orientation] = 6
     Image.open(io.BytesIO(png())).save(file, "WEBP", lossless=True, exif=sideways)
     columns = {"image": [png(), png((0, 0, 255)), file.getvalue()], "text": ["red", "blue", "warm"]}
+    assert corpus(**columns, split=[0, 0, 1])["split"].to_list() == ["0", "0", "1"]
     corpus(**columns, split=["train", "train", "test"])
     frame = collect(PathCorpus(source="path", kind="images", path="a.parquet"))
     assert frame.select("text", "split").rows() == [("blue", "train"), ("warm", "test")]
@@ -119,6 +122,10 @@ def test_a_table_without_images_is_one_line(own_folder):
         corpus(x=[1])
     with refusal("not a parquet file"):
         corpus(".")
+    twice = pa.table([pa.array([png()]), pa.array(["a"]), pa.array(["b"])], ["image", "text", "text"])
+    pq.write_table(twice, "a.parquet")
+    with refusal("column appears more than once"):
+        corpus()
 
 
 def test_a_photo_is_turned_upright_and_damaged_exif_is_ignored():

@@ -33,4 +33,4 @@ def table(file: Path) -> pl.DataFrame:
     with reading(file, "not a whole parquet file"), pq.ParquetFile(file) as parquet:
         read = parquet.read()
         read.validate(full=True)
-    return pl.DataFrame(read)
+        return pl.DataFrame(read)
