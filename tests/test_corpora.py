@@ -299,6 +299,8 @@ def test_no_document_is_on_both_sides_of_a_split_of_the_source(capsys):
     frame = collected({"id": range(4), "text": texts, "split": ["train", "test"] * 2})
     assert by_id(frame, "split") == {"1": "test", "2": "train", "3": "test"}
     assert "1 train texts of documents in another split dropped" in capsys.readouterr().out
+    unknown = collected({"id": range(4), "text": texts, "split": [None, "test"] * 2})
+    assert unknown["split"].null_count() == 2
 
 
 def test_tasks_keep_validation_rows_and_refuse_chunks():

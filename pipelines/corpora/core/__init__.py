@@ -85,7 +85,7 @@ def _split(frame: pl.DataFrame, row: AnyCorpus) -> pl.DataFrame:
 
 def _without_held_documents(frame: pl.DataFrame, where: str) -> pl.DataFrame:
     """Leave out the train texts of documents that have texts in another split of the source."""
-    train = frame["split"] == "train"
+    train = frame["split"].eq_missing("train")  # a text without a split is refused later, not dropped
     shared = train & frame["document"].is_in(frame["document"].filter(~train).unique().implode())
     if shared.any():
         print(f"{where}: {shared.sum()} train texts of documents in another split dropped")
