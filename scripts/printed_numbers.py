@@ -77,9 +77,14 @@ def numbers(tree: object, name: str) -> dict[str, float]:
 
 
 def differences(page: Path, numbers: Path) -> list[str]:
-    """Return a line for each number of a page that differs from its result, or has none."""
-    lines = []
-    for study, pattern, block in _BLOCK.findall(page.read_text("utf-8")):
+    """Return a line for each number of a page that differs from its result, or has none, and for comments
+    that cannot be read.
+    """
+    text, lines = page.read_text("utf-8"), []
+    blocks = _BLOCK.findall(text)
+    if unread := text.count("<!-- numbers") - len(blocks):
+        lines.append(f"{page}: {unread} comments are not of the form <!-- numbers study: names -->")
+    for study, pattern, block in blocks:
         file = numbers / f"{study}.json"
         if not file.exists():
             lines.append(f"{page}: there is no {file.name}")

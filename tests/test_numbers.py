@@ -34,6 +34,7 @@ SEVERAL = "evaluate.{a,b/c}.{top1,top1_spread}"
         (SEVERAL, "| a | .91 |", "4 names for 1 numbers"),
         ("evaluate.a.seed-2.top1", "| a | .92 |", ""),  # the seed, not its place
         ("evaluate.a.top1_spread", "| a | .014142 |", ""),
+        ("evaluate.a.top1", "| a | .91 |\n\n<!-- numbers s evaluate.a.top1 -->\n\n.92", "1 comments are not"),
     ],
 )
 def test_a_number_that_differs_from_the_results_is_named(own_folder, names, block, line):
