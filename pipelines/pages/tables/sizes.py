@@ -17,7 +17,8 @@ from pipelines.study.params import Study
 
 LEAST, RIGHT = 3, 0.5  # numbers that make a curve; top-1 from which a fit counts as right
 VECTORS, PAIRS = "unpaired vectors of the source", "known pairs"
-LEGEND = f"Seeds with a top-1 of at least {RIGHT} of all seeds, and the median top-1."
+LEGEND = f"""Seeds with a top-1 of at least {RIGHT} of all seeds, and the median top-1. Numbers are limits: a
+side with fewer texts uses all of them."""
 SECTIONS = ((VECTORS, "Vectors against success", "sizes"), (PAIRS, "What known pairs are worth", "pairs"))
 Curve = dict[int, list[float]]  # number -> top-1 of every seed
 
@@ -77,7 +78,7 @@ def points(study: Study, of: str) -> Iterator[tuple[tuple, int, str]]:
 
 
 def number(fit: Align, of: str) -> int | None:
-    """Return how many source vectors or known pairs a fit uses.
+    """Return how many source vectors or known pairs a fit uses at most.
 
     An oracle uses every vector as half of a pair.
     """
