@@ -1,8 +1,10 @@
 """A right study loads; a wrong one gets one line with what is wrong and where."""
 
+import errno
 import random
 from contextlib import nullcontext
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -141,7 +143,7 @@ def folder(own_folder):
     return own_folder
 
 
-def test_a_right_study_is_activated_and_a_wrong_one_is_not(folder, capsys):
+def test_a_right_study_is_activated_and_a_wrong_one_is_not(folder, capsys, monkeypatch):
     active = Path("params.yaml")
     active.write_text("study: before\n")
     put("wrong.yaml", "study: x\nnonsense: 1\n")
@@ -162,6 +164,10 @@ def test_a_right_study_is_activated_and_a_wrong_one_is_not(folder, capsys):
     assert not list(Path().glob(".*"))
     assert main(["activate", "mien"]) == 2
     assert capsys.readouterr().err == "studies: there is no study 'mien'; did you mean 'mine'?\n"
+    active.write_text("study: edited\n")
+    monkeypatch.setattr("shutil.copyfile", Mock(side_effect=OSError(errno.EROFS, "x")))
+    assert main(["activate", "mine"]) == 2
+    assert capsys.readouterr().err == "params.yaml.bak3: read-only file system\n"
 
 
 def test_a_missing_file_is_named_before_anything_runs(folder, capsys):

@@ -35,7 +35,8 @@ def activate(path: str | Path, to: str | Path = "params.yaml") -> Path | None:
     if edited(to):
         names = (f"{to.name}.bak{number if number > 1 else ''}" for number in count(1))
         kept = next(free for name in names if not (free := to.with_name(name)).exists())
-        shutil.copyfile(to, kept)
+        with files.writing(kept):
+            shutil.copyfile(to, kept)
     with files.atomic(to) as draft:
         draft.write_text(full_text(Path(path)), encoding="utf-8")
     return kept
