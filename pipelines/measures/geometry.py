@@ -121,8 +121,10 @@ def calibrate(raw: float, null: Tensor) -> tuple[float, float]:
     Source: Groeger, Wen and Brbic 2026, arXiv 2602.14486.
 
     t is the value of rank ceil((1 - LEVEL)(k + 1)) among raw and the null; p is the share of these k + 1 that
-    reach raw. So the calibrated value is above 0 if and only if p is at most LEVEL.
+    reach raw. So the calibrated value is above 0 if and only if p is at most LEVEL. Both are NaN if raw is.
     """
+    if math.isnan(raw):
+        return math.nan, math.nan
     values = torch.cat([null.double().cpu(), torch.tensor([raw], dtype=torch.float64)])
     reached = int((values >= raw - ROUNDING).sum())
     threshold = values.sort().values[len(values) - math.floor(LEVEL * len(values)) - 1].item()
