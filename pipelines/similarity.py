@@ -73,7 +73,7 @@ def nearest(texts: list[str], vectors: Tensor) -> pl.DataFrame:
         for q, near in zip(queries.tolist(), found.tolist(), strict=True)
         for rank, i in enumerate([i for i in near if i != q][:ANSWERS], start=1)
     ]
-    return pl.DataFrame(rows)
+    return pl.DataFrame(rows, schema=["query", "rank", "sentence", "cosine"])
 
 
 if __name__ == "__main__":

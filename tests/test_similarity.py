@@ -132,6 +132,12 @@ def test_a_calibrated_value_is_positive_only_if_p_is_small(raw, null):
     assert 0 <= calibrated <= raw / 12
 
 
+def test_vectors_that_are_all_the_same_have_no_cka_and_no_p():
+    near = geometry.nearest_others(cloud(20))
+    found = geometry.compare(cloud(20), torch.ones(20, 3), (near, near), geometry.random_orders(20, 9, 0))
+    assert all(math.isnan(value) for name, value in found.items() if name.startswith("cka"))
+
+
 # ---------------------------------------------------------------- corpora
 
 
@@ -244,6 +250,13 @@ def test_sentences_of_private_pairs_reach_neither_mlflow_nor_the_report(pairs):
     page = Path("report/report.md").read_text()
     assert "sts" in page
     assert not [text for text in FIRST if text in page]
+
+
+def test_pairs_of_one_sentence_have_no_nearest_others(pairs):
+    write_corpus("sts", ["same"] * 3, "test", pair=["same"] * 3, score=[1.0, 2.0, 3.0])
+    measured()
+    assert plotted("nearest").is_empty()
+    write_report(study())
 
 
 def test_a_row_may_replace_the_pooling_or_compare_several(pairs):
