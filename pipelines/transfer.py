@@ -63,7 +63,7 @@ def correct(where: str, vectors: np.ndarray, sentences: pl.DataFrame, seed: int)
     test = np.flatnonzero(split == "test")
     if len(test):
         train = np.flatnonzero((split == "train") | (split == "dev"))
-        if not len(train):
+        if "train" not in split:
             raise BadInput(f"{where}: split test, but no split train: {', '.join(sorted({*split}))}")
         held = np.flatnonzero(split[train] == "dev")
         parts = [(train, test, held if len(held) else None)]

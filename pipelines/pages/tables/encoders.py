@@ -68,7 +68,8 @@ def transfer_table(study: Study) -> list[str]:
         found.sort(key=lambda of: -of[2]["average"]["accuracy"])
         tasks = list(found[0][2])
         rows = [[encoder, way, *(with_interval(of[task]) for task in tasks)] for encoder, way, of in found]
-        blocks += block(f"{corpus} ({origin(study, corpus)})", ["encoder", "pooling", *tasks], rows)
+        header = ["encoder", "pooling", *map(escaped, tasks)]
+        blocks += block(f"{corpus} ({origin(study, corpus)})", header, rows)
     return section("Transfer", TRANSFER_LEGEND, blocks)
 
 
