@@ -66,7 +66,8 @@ def rows(p: PathCorpus, source: Any) -> pl.DataFrame:
         print(f"{p.path}: skipped: " + ", ".join(f"{n} {fault}" for fault, n in sorted(skipped.items())))
     if not kept:
         raise BadInput(f"{p.path}: no usable image with a caption")
-    frame = pl.DataFrame(kept, schema_overrides={"image": pl.Binary}, infer_schema_length=None)
+    types = {"image": pl.Binary, "labels": pl.List(pl.String)}
+    frame = pl.DataFrame(kept, schema_overrides=types, infer_schema_length=None)
     return frame.with_columns(pl.col("^split$").cast(pl.String))
 
 
