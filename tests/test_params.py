@@ -78,6 +78,7 @@ PAPER = {"what": "w", "value": 1, "by": "b"}
         ("align", ALIGN | {"limit": [1, 5]}, ".limit: [1, 5]: a number of at least 2"),
         ("align", ALIGN | {"clusters": 10**30}, ".clusters: a number of more than 18 digits"),
         ("align", ALIGN | {"aligner": "procrustes", "pairs": 9}, ": pairs: procrustes cannot use"),
+        ("align", ALIGN | {"pairs": True}, ".pairs: true is no number"),
         ("align", ALIGN | {"seeds": 3}, ".seeds: must be a list, such as [3]"),
         ("align", ALIGN | {"seeds": [0, 0]}, ".seeds: 0 stands twice"),
         ("evaluate", {"translator": "ab", "source": "b", "target": "b"},

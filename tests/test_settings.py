@@ -73,6 +73,7 @@ class Plain(Checked):
         ("most", 81, r"81(\.0)? must be more than 0 and at most 80"),
         ("sizes", (2, 1), "1.* must be at least 2"),
         ("steps", 0, "0 must be at least 1"),
+        ("steps", True, "true is no number"),
         ("kind", "c", "kind"),
     ],
 )

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 class Bounds:
     """Mark the interval of a number, or of each number of a tuple: `Annotated[int, Bounds(ge=1)]`.
 
-    Infinity and NaN are always out of bounds.
+    Infinity and NaN are always out of bounds. True and False are no numbers.
     """
 
     ge: float = -math.inf
@@ -31,6 +31,8 @@ class Bounds:
 
     def check(self, value: Any) -> Any:
         """Return the value. Raises ValueError if one of its numbers is out of bounds."""
+        if isinstance(value, bool):
+            raise ValueError(f"{str(value).lower()} is no number")
         for number in value if isinstance(value, tuple) else (value,):
             if not isinstance(number, (int, float)):
                 continue
@@ -41,10 +43,13 @@ class Bounds:
         return value
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        """Let pydantic check rows in the same way."""
-        from pydantic_core.core_schema import no_info_after_validator_function
+        """Let pydantic check rows in the same way: also before it makes a number of the value."""
+        from pydantic_core.core_schema import no_info_wrap_validator_function
 
-        return no_info_after_validator_function(self.check, handler(source))
+        def check(value: Any, convert: Any) -> Any:
+            return self.check(convert(self.check(value)))
+
+        return no_info_wrap_validator_function(check, handler(source))
 
 
 Finite = Annotated[float, Bounds()]
@@ -67,7 +72,8 @@ class Checked:
             choices = get_args(hint) if get_origin(hint) is Literal else (value,)
             if value not in choices:
                 raise ValueError(f"{field.name}: {value!r} is none of {', '.join(map(str, choices))}")
-            for bounds in (Bounds(), *marks(hint)):  # every number is finite
+            every = [] if isinstance(value, bool) else [Bounds()]  # every number is finite
+            for bounds in (*every, *marks(hint)):
                 try:
                     bounds.check(value)
                 except ValueError as error:
