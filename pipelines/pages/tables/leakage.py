@@ -28,12 +28,12 @@ Newcombe's (1998, method 10), which takes texts or facts as independent, and of 
 independent. If 0 is in the interval, no leak is claimed."""
 ATTRIBUTES_LEGEND = f"""Zero-shot: the labels whose own vectors are nearest. *Ideal* uses vectors that no
 attacker has; *naive* uses the untranslated ones. *Majority*, the floor, knows only which labels are common.
-Mean ± standard error over texts; translated vectors are averaged over seeds. Lower is better for ranks.
+Mean ± standard error over documents; translated vectors are averaged over seeds. Lower is better for ranks.
 {INTERVAL}"""
 INVERSION_LEGEND = f"""Texts written from vectors alone. The *ceiling* inverts true target vectors. What a
 *floor* recovers, too (the vector of another text, or no vector), is no leak. *Retrieved* is the nearest of
 the attacker's own texts. *Corrected* starts from it and from the generated text. Mean ± standard
-error over texts. Facts are recovered/recoverable;
+error over documents. Facts are recovered/recoverable;
 *facts stated* counts those in a guess, right or wrong. Facts *{UNKNOWN}* cannot be copied from there.
 {INTERVAL}"""
 
