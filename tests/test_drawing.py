@@ -1,6 +1,7 @@
 """Pictures are drawn from the tables that stages leave, and from nothing else."""
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import polars as pl
 import pytest
@@ -60,6 +61,16 @@ def test_every_table_is_drawn_to_the_same_bytes(study):
     }  # fmt: skip
     assert all(content.startswith(b"\x89PNG") for content in first.values())
     assert drawn(study) == first
+
+
+def test_shares_of_labels_are_as_uncertain_as_their_documents(monkeypatch):
+    drawn = {}
+    monkeypatch.setattr(drawing.pictures, "bars", lambda path, shares, *_: drawn.update(shares))
+    top1 = {"top1": 0.5, "top1_error": 0.1}
+    scores = dict.fromkeys(("majority", "naive", "translated", "ideal target"), top1)
+    row = Mock(wordings=["name"], k=[1])
+    drawing.labels(Path(), {"name": scores, "examples": 1000}, row, "one", "two")
+    assert [share.high for share in drawn.values()] == pytest.approx([0.696] * 4, abs=1e-3)
 
 
 def test_the_plane_is_that_of_the_targets_largest_variance():

@@ -96,7 +96,8 @@ def labels(path: Path, metrics: dict[str, Any], row: Attributes, source: str, ta
         "ideal target": f"true {target} (ORACLE)",
     }
     scores, k, n = metrics[row.wordings[0]], row.k[0], metrics["examples"]
-    shares = {method: share(scores[method][f"top{k}"] * n, n) for method in names}
+    top, error = f"top{k}", f"top{k}_error"
+    shares = {m: share(scores[m][top] * n, n).widened(scores[m][error]) for m in names}
     first = "first" if k == 1 else f"among the first {k}"
     attack(path, names, shares, f"texts of {row.corpus} with a right label {first}")
 
