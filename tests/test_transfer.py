@@ -83,6 +83,9 @@ def test_rows_without_one_label_and_other_corpora_are_refused(corpus):
     table.with_columns(label=pl.Series(["x", "", "x"])).write_parquet("tasks.parquet")
     with refusal("1 rows do not have exactly one label, the first is row 2"):
         collect(corpus.corpora["tasks"])
+    table.with_columns(task=pl.lit("average")).write_parquet("tasks.parquet")
+    with refusal("3 rows have the task 'average'"):
+        collect(corpus.corpora["tasks"])
     tree = corpus.model_dump()
     tree["transfer"]["row"]["corpus"] = "mail"
     with pytest.raises(ValueError, match="mail is neither of kind tasks nor of kind probes"):

@@ -16,11 +16,13 @@ def rows(p: HubCorpus | PathCorpus, source: Any) -> pl.DataFrame:
 
     A task with a split "test" is trained on its "train", and "dev" selects. Any other has ten folds. Texts
     may repeat, as they do in published tasks; empty ones are dropped. Raises BadInput for any other number of
-    labels than one.
+    labels than one, and for a task with the name of the mean over tasks.
     """
     where = texts.name_of(p)
     frame = texts.mapped(source.table(p), {"labels": "labels", "task": "task"} | p.columns, where)
     texts.refuse(frame, frame["labels"].list.len() != 1, where, "rows do not have exactly one label")
+    mean = frame["task"].cast(pl.String) == "average"
+    texts.refuse(frame, mean, where, "rows have the task 'average', as the mean over tasks is called")
     empty = texts.empty(frame["text"])  # seven of CR's
     if empty.any():
         print(f"{where}: {empty.sum()} empty texts of {len(frame)} dropped")
