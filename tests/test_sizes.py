@@ -11,6 +11,7 @@ from tests.small import study_of
 
 ROWS = {f"turn-{n}": {"limit": n} for n in (100, 300, 1000)}
 ROWS |= {f"small-{n}": {"limit": n, "clusters": 7} for n in (100, 300)}  # two sizes are no curve
+ROWS |= {f"ten-{n}": {"limit": n, "clusters": 9} for n in (10, 100, 1000)}
 ROWS |= {"whole": {}}
 ROWS |= {f"known-{k}": {"limit": 500, "pairs": k, "repeats": [29]} for k in (0, 10, 100)}
 ROWS |= {f"dump-{n}": {"limit": [n, 5000]} for n in (100, 300, 1000)}  # beside 5,000 of the attacker's own
@@ -34,6 +35,7 @@ def study(own_folder):
 def test_rows_that_differ_in_size_alone_are_one_curve(study):
     assert sizes(study, VECTORS) == {
         "turn: wasserstein_procrustes, one -> two": {int(n[5:]): top1 for n, top1 in TOP1.items()},
+        "ten: wasserstein_procrustes, one -> two": {n: [0.3, 0.3] for n in (10, 100, 1000)},
         "dump: wasserstein_procrustes, one -> two": {n: [0.3, 0.3] for n in (100, 300, 1000)},
     }
     assert sizes(study, PAIRS) == {

@@ -4,6 +4,7 @@ A curve joins rows that have one aligner, one setting and one pair of encoders, 
 alone.
 """
 
+import re
 from collections.abc import Iterator
 from os.path import commonprefix
 from statistics import median
@@ -59,7 +60,8 @@ def sizes(study: Study, of: str) -> dict[str, Curve]:
         curves.setdefault(key, {}).setdefault(n, []).extend(top1)
     found: dict[str, Curve] = {}
     for key, curve in curves.items():
-        label = f"{commonprefix(names[key]).rstrip('-')}: {key[0]}, {key[1]}"  # noqa: RUF071
+        begins = re.sub(r"-\d*$", "", commonprefix(names[key]))  # noqa: RUF071 - n-10 and n-100: n
+        label = f"{begins}: {key[0]}, {key[1]}"
         if label in found:  # rows of other settings may begin alike
             label = f"{names[key][0]}: {key[0]}, {key[1]}"
         if len(curve) >= LEAST:
