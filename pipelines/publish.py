@@ -87,7 +87,7 @@ def publish(name: str, seed: int | None, study: params.Study) -> str:
     return f"{called} version {number}: {', '.join(about)}: models:/{called}/{number}"
 
 
-def _register(called: str, verb: str, row: Row, model: Model, study: params.Study) -> int:
+def _register(called: str, verb: str, row: Row, model: Model, study: params.Study) -> str:
     """Register a model and return the number of its version. Raises what MLflow raises."""
     import mlflow
 
@@ -107,7 +107,7 @@ def _register(called: str, verb: str, row: Row, model: Model, study: params.Stud
                     mlflow.log_input(each, context="pairs")
                 mlflow.log_metrics(measured.metrics, model_id=logged.model_id, dataset=data[0])
     # Last, so that a version is complete or does not exist
-    number = int(mlflow.register_model(logged.model_uri, called, tags=model.tags).version)
+    number = mlflow.register_model(logged.model_uri, called, tags=model.tags).version
     if "verdict" in model.tags:
         mlflow.MlflowClient().set_registered_model_alias(called, model.tags["verdict"], number)
     return number
