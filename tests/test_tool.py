@@ -19,10 +19,12 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from pipelines.aligners import wasserstein_procrustes
 from pipelines.aligners.core.parts import Parts
+from pipelines.aligners.core.translator import Identity
 from pipelines.aligners.core.verdict import Verdict
 from pipelines.corpora.sources.vectors import limits
-from pipelines.fitting import arrays
+from pipelines.fitting import arrays, fits
 from pipelines.fitting.fits import write_verdicts
 from pipelines.tool import Answer, doctor, encoders, validate
 from pipelines.tool.__main__ import main
@@ -176,22 +178,24 @@ def test_ctrl_c_ends_a_fit(own_folder):
 
 
 @pytest.mark.parametrize(
-    ("options", "label", "repeats"),
+    ("command", "label", "repeats"),
     [
-        ([], "failed", [[30], None]),
-        ([], "partial", [[30], None]),
-        ([], "aligned", [[30]]),
-        (["--quick"], "failed", [[30]]),
+        ("audit", "failed", [(30,), (30, 240)]),
+        ("audit --quick", "failed", [(30,)]),
+        ("identify --fit", "partial", [(30,), (30, 240)]),
+        ("identify --fit", "aligned", [(30,)]),
     ],
 )
-def test_all_maps_are_compared_only_if_the_first_fail(own_folder, monkeypatch, options, label, repeats):
+def test_all_maps_are_compared_only_if_the_first_fail(own_folder, monkeypatch, command, label, repeats):
     np.save("old.npy", np.random.default_rng(0).normal(size=(200, 16)))
     put("texts.txt", "\n\n".join(f"text number {i}" for i in range(200)))
-    fit = Mock(return_value=(None, Verdict(0.5, label, 0.5, 20.0), [None]))
-    monkeypatch.setattr(arrays, "fit_and_judge", fit)
-    command = ["identify", "old.npy", "--fit", "--texts", "texts.txt", "--encoders", "wordllama"]
-    assert main([*command, *options]) == 0
-    assert [call.kwargs.get("repeats") for call in fit.call_args_list] == repeats
+    fit = Mock(side_effect=lambda source, target, *_: Identity(source.shape[1], target.shape[1]))
+    monkeypatch.setattr(wasserstein_procrustes, "fit", fit)
+    share = 0.0 if label == "failed" else 1.0
+    monkeypatch.setattr(fits, "judge", lambda *_: Verdict(0.5, label, 0.5, 20.0, share))
+    more = ["old.npy", "--texts", "texts.txt", "--encoders", "wordllama"]
+    assert main([*command.split(), *more]) == 0
+    assert [*dict.fromkeys(call.args[2].repeats for call in fit.call_args_list)] == repeats
 
 
 def test_this_folder_may_be_an_encoder():

@@ -118,7 +118,9 @@ class Attempt:
     known: Tensor  # (m, e) raw, of the texts
     encode: query.Encode
     translator: Translator
-    replicates: Sequence[Translator] = ()  # that judged the translator
+    right: Tensor | None = (
+        None  # (n,) bool, the vectors of the dump that are mapped correctly; None: no evidence
+    )
 
 
 def audit(dump: Path, options: Options, keep: Callable[[Findings], object] | None = None) -> Findings:
@@ -181,8 +183,7 @@ def measure_leaks(
     print(audit_page.conclusion(findings), file=sys.stderr, flush=True)
     rows = torch.arange(len(vectors), device=vectors.device)
     if best.tried.share < 1:
-        parts = judge_parts(vectors, best.translator, best.known, best.replicates)
-        rows = rows[parts.rows(vectors)]
+        rows = rows[best.right]
     vectors = vectors[rows]
     steps.begin("topics")
     findings.attributes = topics(vectors, best, options.labels)
@@ -287,6 +288,11 @@ def try_encoders(
             continue  # too few for a fit
         start = time.monotonic()
         translator, verdict, replicates = identify_or_fit(vectors, known, prints, options.quick, options.seed)
+        named = not replicates  # by the fingerprint
+        right = judge_parts(vectors, translator, known, replicates).rows(vectors) if verdict.share else None
+        # A right map alone does not tell: vectors of other encoders can be mapped correctly, too
+        mapped = same_width and right is not None
+        own = named or (mapped and spectral_distance(vectors[right], known) < SPECTRUM)
         result = Tried(
             encoder,
             len(texts),
@@ -295,31 +301,16 @@ def try_encoders(
             time.monotonic() - start,
             verdict.share,
             fingerprint_share(vectors, prints),
-            same_width and is_own(vectors, known, translator, verdict, replicates),
+            own,
         )
-        attempts.append(Attempt(result, texts, known, encode, translator, replicates))
+        attempts.append(Attempt(result, texts, known, encode, translator, right))
         tried.append(result)
-        found |= not replicates or (verdict.share > 0 and (same_width or "+" in encoder))
-        if not replicates:  # the fingerprint named the encoder: no fit was made, so its time tells nothing
+        found |= named or (right is not None and (same_width or "+" in encoder))
+        if named:  # no fit was made, so its time tells nothing
             steps.weights[f"encoder {encoder}"] = 0.0
     if not tried:
         raise BadInput(f"{len(vectors)} vectors, but a fit needs at least {LEAST}")
     return attempts[tried.index(best_of(tried))]
-
-
-def is_own(
-    vectors: Tensor, known: Tensor, translator: Translator, verdict: Verdict, replicates: list[Translator]
-) -> bool:
-    """Return whether vectors (n, d) are of the encoder of the known ones (m, d).
-
-    They are if its fingerprint names them, so that no replicate was made. A right map alone does not tell,
-    because vectors of other encoders can be mapped, too. So the rows that are mapped correctly also need the
-    spectrum of the known vectors.
-    """
-    if not verdict.share or not replicates:
-        return verdict.share > 0
-    right = vectors[judge_parts(vectors, translator, known, replicates).rows(vectors)]
-    return spectral_distance(right, known) < SPECTRUM
 
 
 def fingerprint_share(vectors: Tensor, prints: Fingerprint) -> float:

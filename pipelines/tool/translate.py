@@ -110,9 +110,10 @@ def write(path: Path, source: Stored, translator: Translator, parts: Parts | Non
 
     With parts they get the column `aligned`, except in `.npy`, which holds vectors alone.
     """
-    tables = _translated(source, translator, parts)
+    alone = path.suffix == ".npy"
+    tables = _translated(source, translator, None if alone else parts)
     first = next(tables)
-    if path.suffix == ".npy":
+    if alone:
         flat = ((len(x), x["vector"].combine_chunks().flatten()) for x in chain([first], tables))
         blocks = [vectors.to_numpy().reshape(rows, -1) for rows, vectors in flat]
         with atomic(path) as draft, open(draft, "wb") as file:

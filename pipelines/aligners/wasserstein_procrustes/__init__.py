@@ -168,7 +168,7 @@ def fit(
     clouds = _checked({"source": source, "target": target}, settings)
     rows = one_encoder(clouds["source"])
     known = _moved(known, rows.cpu())
-    clouds = _checked({**clouds, "source": clouds["source"][rows]}, settings)
+    clouds |= _checked({"source": clouds["source"][rows]}, settings)
     fitting = Fitting(settings, generator, log)
     cross = fitting.cross_covariances(clouds, "source", known.to(clouds["source"].device))["target"]
     return fitting.translator(clouds["source"], clouds["target"], cross)
@@ -200,7 +200,7 @@ def fit_jointly(
         state = generator.get_state()
         clouds = {name: draw(cloud, MOST, generator.set_state(state)) for name, cloud in clouds.items()}
     clouds = _checked(clouds, settings)
-    clouds = _checked({**clouds, lone: clouds[lone][one_encoder(clouds[lone])]}, settings)
+    clouds |= _checked({lone: clouds[lone][one_encoder(clouds[lone])]}, settings)
     fitting = Fitting(settings, generator, log)
     no_pairs = torch.empty(0, 2, dtype=torch.int64)
     maps = {}
