@@ -304,7 +304,7 @@ def test_a_bad_dump_is_one_line(name):
 
 def test_what_defences_cost_in_retrieval():
     names = ("none", "rotate", "int8", "binary", "noise 0.1", "noise 1", "drop 0.5", "round 2")
-    stored = {str(defence): defend(CLOUD, defence) for defence in audits.parsed(names)}
+    stored = {str(defence): defend(CLOUD, defence) for defence in map(Defence.of, names)}
     kept = {name: recall_kept(CLOUD, after).mean() for name, after in stored.items()}
     clean = {name: recall_kept(CLOUD, stored[name], bare_queries=True).mean() for name in ("none", "noise 1")}
     assert clean["none"] == 1
@@ -381,12 +381,13 @@ def test_noise_is_as_long_as_it_says():
         ("magic", "no 'magic'"),
         ("cells 2.5", "whole number of cells"),
         ("cells 301", "301 cells are more than the 300 vectors"),
-        ("noise much", "a kind and a number"),
+        ("noise much", "a kind and a number are needed"),
+        ("round 39", "at most 15"),
     ],
 )
 def test_a_defence_that_cannot_be_is_one_line(name, message):
     with refusal(message):
-        defend(CLOUD, *audits.parsed([name]))
+        defend(CLOUD, Defence.of(name))
 
 
 # ---------------------------------------------------------------- the whole, in a world of twenty subjects
@@ -599,7 +600,7 @@ TARGETS = [
         "{defence: cells 4, leakage: 0.1, recall: 0.99}",
         ["leakage of cells 4: 0.200;", "recall of cells 4: 0.950;"],
     ),
-    ("{defence: drop 0.5, recall: 0}", ["drop 0.5: not measured"]),
+    ("{defence: drop 0.50, recall: 0}", ["drop 0.5: not measured"]),
 ]
 
 

@@ -26,7 +26,7 @@ from pipelines.aligners.core.verdict import Verdict
 from pipelines.corpora.sources.vectors import limits
 from pipelines.fitting import arrays, fits
 from pipelines.fitting.fits import write_verdicts
-from pipelines.tool import Answer, doctor, encoders, validate
+from pipelines.tool import Answer, doctor, encoders, translate, validate
 from pipelines.tool.__main__ import main
 from tests.small import completed, put, read_yaml, refusal, two_encoders, write_yaml
 
@@ -163,6 +163,10 @@ def test_a_map_is_fitted_applied_and_judged_on_files(own_folder, monkeypatch, ca
         "apply map 3.parquet --out x.parquet",
     ):
         refused(capsys, "translate", *wrong.split())
+    put("stopped/verdicts.json", "{}")
+    monkeypatch.setattr(translate, "save", Mock(side_effect=KeyboardInterrupt))
+    assert main(["translate", "fit", "old.npy", "new.npy", "--out", "stopped", "--restarts", "0"]) == 130
+    assert not Path("stopped/verdicts.json").exists()  # it was of the map before
 
 
 @pytest.mark.slow

@@ -40,11 +40,20 @@ class Defence:
         needs = {
             "drop": (0 < scale <= 1, "a share of the dimensions in (0, 1]"),
             "cells": (scale >= 1 and scale % 1 == 0, "a whole number of cells, at least 1,"),
-            "round": (scale >= 0 and scale % 1 == 0, "a whole number of decimals"),
+            "round": (0 <= scale <= 15 and scale % 1 == 0, "a whole number of decimals, at most 15,"),
         }
         right, what = needs.get(self.kind, (0 <= scale < math.inf, "a number of at least 0"))
         if not right:
             raise BadInput(f"defence: {self.kind} {scale:g}: {what} is needed")
+
+    @classmethod
+    def of(cls, name: str) -> Defence:
+        """Return a defence by its name: `noise 0.1` is Defence("noise", 0.1). Raises BadInput."""
+        kind, _, scale = name.partition(" ")
+        try:
+            return cls(kind, float(scale or 0))
+        except ValueError:
+            raise BadInput(f"defence: {name!r}: a kind and a number are needed") from None
 
     @property
     def bare_queries(self) -> bool:

@@ -44,6 +44,8 @@ class Chunk(Row):
             raise ValueError(f"stride {self.stride} is more than size {self.size}: words would be lost")
         if self.step < self.size and self.first:
             raise ValueError(f"stride {self.stride} and `first` exclude each other")
+        if self.least > self.size:
+            raise ValueError(f"least {self.least} is more than size {self.size}: nothing would be left")
 
 
 class Corpus(Row):

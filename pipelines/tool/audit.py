@@ -96,11 +96,11 @@ class Options:
             raise BadInput(f"--seed {self.seed}: a number from 0 to {2**32 - 1} is needed")
         for name in self.encoders:
             encoders.row_of(name)
-        parsed(self.defences)  # raises BadInput
+        self.defences_to_try()  # raises BadInput
 
     def defences_to_try(self) -> list[Defence]:
-        """Return `none`, then the defences; an empty list if there are none."""
-        return [*dict.fromkeys([Defence("none"), *parsed(self.defences)])] if self.defences else []
+        """Return `none`, then the defences; an empty list if there are none. Raises BadInput."""
+        return [*dict.fromkeys(map(Defence.of, ("none", *self.defences)))] if self.defences else []
 
     @classmethod
     def of(cls, args: Namespace) -> Options:
@@ -429,15 +429,6 @@ def leaks(
 
 
 # ---------------------------------------------------------------- defences
-
-
-def parsed(names: Sequence[str]) -> list[Defence]:
-    """Return defences by name: `noise 0.1` is Defence("noise", 0.1). Raises BadInput."""
-    parts = [name.partition(" ") for name in names]
-    try:
-        return [Defence(kind, float(scale or 0)) for kind, _, scale in parts]
-    except ValueError:
-        raise BadInput(f"audit: a defence is a kind and a number: {', '.join(names)}") from None
 
 
 def try_defences(vectors: Tensor, best: Attempt, options: Options, steps: Steps, findings: Findings) -> None:

@@ -35,16 +35,17 @@ def targets_of(path: Path, defences: Sequence[Defence], truth: bool) -> Targets:
     """Read targets. Raises BadInput for other content, and for what the audit does not try or measure."""
     try:
         targets = Targets.model_validate(read(path))
+        in_use = str(Defence.of(targets.defence))  # `noise 0.10` is `noise 0.1`
     except ValidationError as error:
         raise BadInput(f"{path}: {'; '.join(faults(error))}") from None
-    if targets.defence not in ("none", *map(str, defences)):
-        raise BadInput(f"{path}: defence: {targets.defence!r} is not tried")
+    if in_use not in ("none", *map(str, defences)):
+        raise BadInput(f"{path}: defence: {in_use!r} is not tried")
     by_defence = targets.leakage is not None or targets.recall is not None
     if by_defence and not defences:
         raise BadInput(f"{path}: leakage and recall are measured only with --defences")
     if not truth and (needed := [name for name in LEAKS if getattr(targets, name) is not None]):
         raise BadInput(f"{path}: {needed[0]}: is measured only with --truth, the texts behind the dump")
-    return targets
+    return targets.model_copy(update={"defence": in_use})
 
 
 def missed(targets: Targets, findings: Findings) -> list[str]:

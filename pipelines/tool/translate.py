@@ -14,7 +14,14 @@ import torch
 from pipelines import batchwise
 from pipelines.aligners.core.cloud import checked
 from pipelines.aligners.core.parts import Parts
-from pipelines.aligners.core.translator import Translator, best_seed, load_seeds, read_verdicts, save
+from pipelines.aligners.core.translator import (
+    VERDICTS,
+    Translator,
+    best_seed,
+    load_seeds,
+    read_verdicts,
+    save,
+)
 from pipelines.corpora.core.files import located
 from pipelines.corpora.sources.vectors import Stored, formats, limits
 from pipelines.evaluate import scored
@@ -36,9 +43,10 @@ def fit(args: Namespace) -> Answer:
     check_map(args.out, args.seed)
     how = {"seed": args.seed, "restarts": args.restarts}
     translator, verdict, parts = arrays.fit_parts(source, target, **how)
+    for of_last_map in (VERDICTS, PARTS):
+        (args.out / of_last_map).unlink(missing_ok=True)
     save(translator, args.out / f"seed-{args.seed}")
     write_verdicts(args.out, {args.seed: verdict})
-    (args.out / PARTS).unlink(missing_ok=True)
     if parts:
         with atomic(args.out / PARTS) as draft:
             parts.save(draft)

@@ -17,6 +17,8 @@ from pipelines.measures.vectors import centred_unit, finite
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import atomic, reading
 
+VERDICTS = "verdicts.json"  # in a folder of translators: their verdicts by seed
+
 
 class Translator(nn.Module):
     """Map source vectors (n, d) to target vectors (n, e), in the target encoder's own raw space.
@@ -184,7 +186,7 @@ def load_aligned(folder: Path) -> list[Translator]:
 
 def read_verdicts(folder: Path) -> dict[int, dict[str, Any]]:
     """Return the verdicts on a row's translators by seed; {} for an oracle's row."""
-    path = folder / "verdicts.json"
+    path = folder / VERDICTS
     if not path.exists():
         return {}
     with reading(path):

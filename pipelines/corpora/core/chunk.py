@@ -7,7 +7,6 @@ from itertools import islice
 
 import polars as pl
 
-from pipelines.runtime.errors import BadInput
 from pipelines.runtime.progress import progress
 from pipelines.study import Chunk
 
@@ -18,8 +17,6 @@ def chunked(frame: pl.DataFrame, chunk: Chunk) -> pl.DataFrame:
 
     `first` keeps one chunk of each text. Column `document`, if there is none, has the id of their text.
     """
-    if chunk.least > chunk.size:
-        raise BadInput(f"chunk: least {chunk.least} is more than size {chunk.size}: nothing would be left")
     if "document" not in frame.columns:
         frame = frame.with_columns(document=pl.col("id"))
     count = 1 if chunk.first else None
