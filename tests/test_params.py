@@ -114,6 +114,7 @@ ALIASES = [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 1
         ({"embed": [1, 2]}, "embed: a mapping of rows is needed"),
         ({"embed": {"a\n": TEXTS}}, "embed: 'a\\n' is no row name"),
         ({"embed": {"1e5": TEXTS}}, "embed: 100000.0 is no row name"),
+        ({"embed": {"0x10": TEXTS}}, "embed: '0x10' is no row name"),
         ({"embed": {"Mails": TEXTS, "mails": TEXTS}}, "embed: 'Mails' and 'mails' differ only in case"),
         ({"align_jointly": {"ab": {}}}, "align_jointly.ab"),
         (

@@ -84,6 +84,8 @@ def test_faulty_images_are_skipped_and_counted(own_folder, capsys):
     frame = corpus(jpg=given, caption=captions, label=["a"] * 5 + [None])
     assert frame["labels"].to_list() == [["a"], []]
     assert frame["text"].to_list() == ["red", "warm"]
+    twice = corpus(jpg=[png()] * 2, caption=[["red"], ["red", "warm"]])
+    assert twice["captions"].to_list() == [["red"], ["warm"]]
     assert corpus(jpg=[png()], caption=["red"], label=[None])["labels"].dtype == pl.List(pl.String)
     assert frame["document"].n_unique() == 1  # of one image
     assert "1 caption empty, 1 image corrupt, 1 image missing, 1 repeated" in capsys.readouterr().out

@@ -9,8 +9,9 @@ import yaml
 
 from pipelines.runtime.errors import BadInput
 
-# Names of rows become file names and arguments of commands. DVC splits them at '.', and 1e5 is a number.
-NAME = re.compile(r"(?!\d+([eE]\d+)?\Z)[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+# Names of rows become file names and arguments of commands. DVC splits them at '.', and reads 1e5, 0x10 and
+# 2020-01-01 as other things than text.
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
 
 
 FAST: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -102,7 +103,7 @@ def check_names(tree: dict[str, Any]) -> None:
         for name in rows if isinstance(rows, dict) else ():
             if not isinstance(name, str) or not NAME.fullmatch(name):
                 shown = name if not isinstance(name, str) or len(name) <= 100 else f"{name[:20]}..."
-                rule = "a letter or digit, then letters, digits, '_', '-'; no number, at most 100 characters"
+                rule = "a letter, then letters, digits, '_', '-'; at most 100 characters"
                 raise ValueError(f"{table}: {shown!r} is no row name: {rule}")
             if (other := folded.setdefault(name.lower(), name)) != name:
                 raise ValueError(

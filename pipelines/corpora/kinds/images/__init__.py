@@ -31,8 +31,8 @@ USUAL = {  # what columns are called; in this order
 def rows(p: PathCorpus, source: Any) -> pl.DataFrame:
     """Return id, text, image (bytes as in the source), document, captions, and split and labels if there are.
 
-    Rows whose images have the same pixels are one document. `p.columns` may map image, text (one caption or a
-    list of them), id, split and labels. Raises BadInput if no row is left.
+    Rows whose images have the same pixels are one document, which has each caption once. `p.columns` may map
+    image, text (one caption or a list of them), id, split and labels. Raises BadInput if no row is left.
     """
     file = located(p.path)
     if file.suffix.lower() not in (".parquet", ".pq"):
@@ -51,14 +51,14 @@ def rows(p: PathCorpus, source: Any) -> pl.DataFrame:
         captions = [caption.strip() for caption in _list(ours.get("text")) if caption.strip()]
         fault, shown = _read(image)
         fault = fault or ("" if captions else "caption empty")
-        if not fault and (shown, captions[0]) in seen:
-            fault = "repeated"
+        new = [caption for caption in captions if (shown, caption) not in seen]
+        fault = fault or ("" if new else "repeated")
         if fault:
             skipped[fault] += 1
             continue
-        seen.add((shown, captions[0]))
+        seen.update((shown, caption) for caption in new)
         name = str(ours.get("id", f"image-{number}"))
-        ours |= {"id": name, "text": captions[0], "image": image, "captions": captions}
+        ours |= {"id": name, "text": new[0], "image": image, "captions": new}
         if "labels" in chosen:
             ours["labels"] = _list(ours.get("labels"))
         kept.append(ours | {"document": first.setdefault(shown, name)})
