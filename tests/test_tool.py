@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 from argparse import Namespace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
@@ -21,7 +22,7 @@ import torch
 
 from pipelines.aligners import wasserstein_procrustes
 from pipelines.aligners.core.parts import Parts
-from pipelines.aligners.core.translator import Identity
+from pipelines.aligners.core.translator import Identity, read_verdicts
 from pipelines.aligners.core.verdict import Verdict
 from pipelines.corpora.sources.vectors import limits
 from pipelines.fitting import arrays, fits
@@ -163,10 +164,10 @@ def test_a_map_is_fitted_applied_and_judged_on_files(own_folder, monkeypatch, ca
         "apply map 3.parquet --out x.parquet",
     ):
         refused(capsys, "translate", *wrong.split())
-    put("stopped/verdicts.json", "{}")
+    put("stopped/verdicts.json", json.dumps({0: asdict(doubtful)}))
     monkeypatch.setattr(translate, "save", Mock(side_effect=KeyboardInterrupt))
     assert main(["translate", "fit", "old.npy", "new.npy", "--out", "stopped", "--restarts", "0"]) == 130
-    assert not Path("stopped/verdicts.json").exists()  # it was of the map before
+    assert not read_verdicts(Path("stopped"))  # it was of the map before
 
 
 @pytest.mark.slow

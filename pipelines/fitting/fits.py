@@ -18,7 +18,7 @@ from torch import Tensor
 
 from pipelines import distributed
 from pipelines.aligners.core.aligner import Pair
-from pipelines.aligners.core.translator import VERDICTS, Translator, load, save
+from pipelines.aligners.core.translator import Translator, load, save
 from pipelines.aligners.core.verdict import REPLICATE, Verdict, judge
 from pipelines.runtime import store, track
 from pipelines.runtime.device import resolve
@@ -280,9 +280,9 @@ def log_other_ranks(work: Work) -> None:
 
 
 def write_verdicts(folder: Path, verdicts: Mapping[int, Verdict]) -> None:
-    """Write a verdict for each seed beside the translators."""
+    """Write verdicts.json: a verdict for each seed."""
     by_seed = {seed: asdict(verdict) for seed, verdict in verdicts.items()}
-    (folder / VERDICTS).write_text(json.dumps(by_seed, indent=2) + "\n", encoding="utf-8")
+    (folder / "verdicts.json").write_text(json.dumps(by_seed, indent=2) + "\n", encoding="utf-8")
 
 
 def summary(verdicts: Mapping[int, Verdict]) -> dict[str, Any]:

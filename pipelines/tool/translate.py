@@ -14,14 +14,7 @@ import torch
 from pipelines import batchwise
 from pipelines.aligners.core.cloud import checked
 from pipelines.aligners.core.parts import Parts
-from pipelines.aligners.core.translator import (
-    VERDICTS,
-    Translator,
-    best_seed,
-    load_seeds,
-    read_verdicts,
-    save,
-)
+from pipelines.aligners.core.translator import Translator, best_seed, load_seeds, read_verdicts, save
 from pipelines.corpora.core.files import located
 from pipelines.corpora.sources.vectors import Stored, formats, limits
 from pipelines.evaluate import scored
@@ -43,8 +36,8 @@ def fit(args: Namespace) -> Answer:
     check_map(args.out, args.seed)
     how = {"seed": args.seed, "restarts": args.restarts}
     translator, verdict, parts = arrays.fit_parts(source, target, **how)
-    for of_last_map in (VERDICTS, PARTS):
-        (args.out / of_last_map).unlink(missing_ok=True)
+    write_verdicts(args.out, {})  # the last map's are gone before a new map is there
+    (args.out / PARTS).unlink(missing_ok=True)
     save(translator, args.out / f"seed-{args.seed}")
     write_verdicts(args.out, {args.seed: verdict})
     if parts:

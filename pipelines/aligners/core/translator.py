@@ -17,8 +17,6 @@ from pipelines.measures.vectors import centred_unit, finite
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import atomic, reading
 
-VERDICTS = "verdicts.json"  # in a folder of translators: their verdicts by seed
-
 
 class Translator(nn.Module):
     """Map source vectors (n, d) to target vectors (n, e), in the target encoder's own raw space.
@@ -186,7 +184,7 @@ def load_aligned(folder: Path) -> list[Translator]:
 
 def read_verdicts(folder: Path) -> dict[int, dict[str, Any]]:
     """Return the verdicts on a row's translators by seed; {} for an oracle's row."""
-    path = folder / VERDICTS
+    path = folder / "verdicts.json"
     if not path.exists():
         return {}
     with reading(path):
