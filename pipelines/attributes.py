@@ -50,7 +50,12 @@ def attributes(name: str, row: Attributes, study: params.Study, run: track.Run) 
         scores = {method: measures.scores(order.cpu(), true, row.k) for method, order in ranked.items()}
         scores["chance"] = measures.chance(true, row.k)
         metrics[wording] = means(scores, documents)
-    metrics |= {"examples": len(rows), "labels": len(names), "seeds": len(translators)}
+    metrics |= {
+        "examples": len(rows),
+        "documents": int(documents.max()) + 1,
+        "labels": len(names),
+        "seeds": len(translators),
+    }
     store.write_metrics("attributes", name, metrics)
     run.log({"attributes": metrics})
 

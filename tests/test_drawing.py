@@ -69,7 +69,7 @@ def test_shares_of_labels_are_as_uncertain_as_their_documents(monkeypatch):
     top1 = {"top1": 0.5, "top1_error": 0.1}
     scores = dict.fromkeys(("majority", "naive", "translated", "ideal target"), top1)
     row = Mock(wordings=["name"], k=[1])
-    drawing.labels(Path(), {"name": scores, "examples": 1000}, row, "one", "two")
+    drawing.labels(Path(), {"name": scores, "examples": 1000, "documents": 500}, row, "one", "two")
     assert [share.high for share in drawn.values()] == pytest.approx([0.696] * 4, abs=1e-3)
 
 

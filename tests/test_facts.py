@@ -75,7 +75,7 @@ def test_facts_of_one_document_are_not_independent():
     means = np.array([1.0, 1, 1, 1, -0.1, 0, 0, 0, 0, 0])  # gain of each document
     error = means.std(ddof=1) / np.sqrt(10)
     assert together.value == pytest.approx(means.mean())
-    expected = 0.39 - 1.96 * error, 0.39 + 1.96 * error
+    expected = 0.39 - 2.2622 * error, 0.39 + 2.2622 * error  # Student's t of 9 degrees of freedom
     assert (together.low, together.high) == pytest.approx(expected, abs=1e-4)
     assert tuple(facts.above_floor(ours, floor, ["one"] * 100)) == pytest.approx(tuple(newcombe))
 

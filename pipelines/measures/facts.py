@@ -138,10 +138,11 @@ def above_floor(found: Sequence[Found], floor: Sequence[Found], documents: Seque
     """Return the share of facts that an attack recovers, less the share that the floor recovers.
 
     found, floor: the same facts in the same order. documents: the document of each example. The 95 % interval
-    contains two others: Newcombe's, for which facts are independent, and a cluster-robust one, for which only
-    documents are. Raises ValueError if there is no fact.
+    contains two others: Newcombe's, for which facts are independent, and Student's, for which only documents
+    are. Raises ValueError if there is no fact.
     """
     ours, theirs = (sum(one.recovered for one in side) for side in (found, floor))
     gains = torch.tensor([float(a.recovered) - b.recovered for a, b in zip(found, floor, strict=True)])
     of_facts = numbered([documents[one.example] for one in found])
-    return difference(ours, len(found), theirs, len(found)).widened(mean_and_error(gains, of_facts)[1])
+    error = mean_and_error(gains, of_facts)[1]
+    return difference(ours, len(found), theirs, len(found)).widened(error, int(of_facts.max()) + 1)

@@ -1,4 +1,4 @@
-"""Confidence intervals of a share, and of the difference of two shares, from counts.
+"""Confidence intervals of a mean, and from counts: of a share, and of the difference of two shares.
 
 Newcombe 1998, "Interval estimation for the difference between independent proportions: comparison of eleven
 methods" (Statistics in Medicine 17, 873-890), method 10: a hybrid of two score intervals (Wilson 1927).
@@ -21,13 +21,19 @@ class Interval(NamedTuple):
     high: float
 
     @classmethod
-    def normal(cls, mean: float, error: float) -> Interval:
-        """Return mean ± 1.96 standard errors."""
-        return cls(mean, mean - Z * error, mean + Z * error)
+    def student(cls, mean: float, error: float, count: int) -> Interval:
+        """Return Student's interval of a mean over `count` independent things, such as documents.
 
-    def widened(self, error: float) -> Interval:
-        """Return the least interval that contains this one and value ± 1.96 `error`; NaN widens nothing."""
-        other = Interval.normal(self.value, error)
+        error: the standard error of the mean.
+        """
+        from scipy.stats import t  # takes a second
+
+        half = float(t.ppf(0.975, count - 1)) * error
+        return cls(mean, mean - half, mean + half)
+
+    def widened(self, error: float, count: int) -> Interval:
+        """Return the least interval that contains this one and Student's; NaN widens nothing."""
+        other = Interval.student(self.value, error, count)
         return Interval(self.value, min(self.low, other.low), max(self.high, other.high))
 
     @property

@@ -95,9 +95,10 @@ def labels(path: Path, metrics: dict[str, Any], row: Attributes, source: str, ta
         "translated": f"{source}, translated to {target}",
         "ideal target": f"true {target} (ORACLE)",
     }
-    scores, k, n = metrics[row.wordings[0]], row.k[0], metrics["examples"]
+    scores, k = metrics[row.wordings[0]], row.k[0]
+    n, documents = metrics["examples"], metrics["documents"]
     top, error = f"top{k}", f"top{k}_error"
-    shares = {m: share(scores[m][top] * n, n).widened(scores[m][error]) for m in names}
+    shares = {m: share(scores[m][top] * n, n).widened(scores[m][error], documents) for m in names}
     first = "first" if k == 1 else f"among the first {k}"
     attack(path, names, shares, f"texts of {row.corpus} with a right label {first}")
 
@@ -140,7 +141,7 @@ def zero_shot(study: Study) -> None:
     """Draw all encoders that were measured on a corpus, once: for the corpus's first row."""
     for corpus, every in grouped(study, "evaluate_image_text", "corpus").items():
         shares = {
-            name: Interval.normal(metrics["zero_shot"], metrics["zero_shot_error"])
+            name: Interval.student(metrics["zero_shot"], metrics["zero_shot_error"], metrics["test"])
             for name, (_, metrics) in every.items()
             if "zero_shot" in metrics
         }

@@ -68,7 +68,8 @@ def labels_above_floor(metrics: dict[str, Any], wording: str, k: int) -> Interva
     n, top = metrics["examples"], f"top{k}"
     attack, floor = (metrics[wording][method] for method in ("translated", "majority"))
     by_text = difference(attack[top] * n, n, floor[top] * n, n)
-    return by_text.widened(math.hypot(attack[f"{top}_error"], floor[f"{top}_error"]))
+    error = math.hypot(attack[f"{top}_error"], floor[f"{top}_error"])
+    return by_text.widened(error, metrics["documents"])
 
 
 def inversion_table(study: Study) -> list[str]:
