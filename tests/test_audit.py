@@ -753,11 +753,11 @@ def test_a_named_or_aligned_encoder_is_tried_first_and_alone(world, monkeypatch,
 
 
 @pytest.mark.parametrize(("stretch", "own"), [(1, True), (4, False)])
-def test_a_right_map_to_another_encoder_does_not_name_it(world, monkeypatch, stretch, own):
+def test_a_right_map_names_an_encoder_only_if_spectra_are_alike(world, monkeypatch, stretch, own):
     other = torch.linspace(1, stretch, 16)
     monkeypatch.setattr(encoders, "opened", lambda *_: lambda texts: secret_encoder(texts) * other)
-    found = world(ALIGNED, defences=())
-    assert found.tried[0].own_encoder == own
+    found = world(ALIGNED, defences=(), encoders=("minilm", "use"))
+    assert [one.own_encoder for one in found.tried] == ([True] if own else [False, False])
     assert (found.named[1] == 1) == own
 
 

@@ -275,10 +275,11 @@ def try_encoders(
 
     Encoders of the dump's width come first. Once one of them is aligned, partial, or named by its
     fingerprint, or several side by side are aligned or partial, no further one of another width is tried.
+    Once the dump's own encoder is aligned, no further one is.
     """
-    attempts, found = [], False
+    attempts, found, own_found = [], False, False
     for place, (encoder, (encode, same_width)) in enumerate(opened.items()):
-        if found and not same_width:
+        if own_found or (found and not same_width):
             steps.skip([f"encoder {name}" for name in [*opened][place:]])
             break
         steps.begin(f"encoder {encoder}")
@@ -305,6 +306,7 @@ def try_encoders(
         )
         attempts.append(Attempt(result, texts, known, encode, translator, right))
         tried.append(result)
+        own_found |= own and verdict.label == "aligned"
         found |= named or (right is not None and (same_width or "+" in encoder))
         if named:  # no fit was made, so its time tells nothing
             steps.weights[f"encoder {encoder}"] = 0.0
