@@ -96,7 +96,8 @@ class Options:
             raise BadInput(f"--seed {self.seed}: a number from 0 to {2**32 - 1} is needed")
         for name in self.encoders:
             encoders.row_of(name)
-        self.defences_to_try()  # raises BadInput
+        resolve(self.device, float64=True)
+        self.defences_to_try()
 
     def defences_to_try(self) -> list[Defence]:
         """Return `none`, then the defences; an empty list if there are none. Raises BadInput."""
