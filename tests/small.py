@@ -51,6 +51,7 @@ QUICK = {  # settings of every aligner that fit in a moment
     "network": {"width": 8, "steps": 2},
     "transport": {"method": "emd", "points": 40},
     "mini_vec2vec": {"clusters": 5, "repeats": 2, "assignment_restarts": 2, "refine_steps": 2},
+    "rosetta": {"clusters": 5, "repeats": 2, "refine_steps": 2},
     "wasserstein_procrustes": {
         "clusters": 8,
         "repeats": [2],

@@ -334,7 +334,9 @@ def test_groups_keep_a_map_where_topics_of_two_sides_differ(monkeypatch):
     assert kept(6) > kept(1) + 0.04
 
 
-@pytest.mark.parametrize("name", ["mini_vec2vec", "transport", "vec2vec", "wasserstein_procrustes"])
+@pytest.mark.parametrize(
+    "name", ["mini_vec2vec", "rosetta", "transport", "vec2vec", "wasserstein_procrustes"]
+)
 def test_a_fit_depends_on_its_seed_alone(name):
     source, target, _ = clouds(8, 10)
     torch.manual_seed(1)

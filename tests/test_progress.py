@@ -28,6 +28,7 @@ def test_a_short_loop_says_nothing_and_a_long_one_lines(capsys, monkeypatch):
 LONGER = {  # so that every phase has its line
     "network": {},
     "mini_vec2vec": {},
+    "rosetta": {},
     "wasserstein_procrustes": {"refinements": 2, "reflections": 1},
     "vec2vec": {"starts": (2, 1), "start_axes": (4, 4), "start_steps": 1},
 }
@@ -39,6 +40,6 @@ def test_an_aligner_reports_its_progress(aligner, capsys, monkeypatch):
     quick_fit(aligner, *normal(2, 120, 6), **LONGER[aligner])
     lines = capsys.readouterr().err.splitlines()
     phases = {line.partition(":")[2].partition(":")[0] for line in lines}
-    assert len(phases) == {"network": 1, "wasserstein_procrustes": 4}.get(aligner, 3)
+    assert len(phases) == {"network": 1, "rosetta": 2, "wasserstein_procrustes": 4}.get(aligner, 3)
     form = rf"{aligner}: [^:]+: \d+ of \d+ (steps|maps|repeats|starts), [\d:?]+ left"
     assert not [line for line in lines if not re.fullmatch(form, line)]

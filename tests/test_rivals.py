@@ -1,4 +1,4 @@
-"""mini-vec2vec against loops; transport plans against brute force and their definitions."""
+"""mini-vec2vec against loops; transport plans and rosetta against brute force and their definitions."""
 
 import itertools
 
@@ -8,9 +8,10 @@ import torch
 from torch.nn.functional import normalize
 
 from pipelines.aligners import mini_vec2vec as mini
-from pipelines.aligners import transport
+from pipelines.aligners import rosetta, transport
+from pipelines.measures.translation import paired_scores
 from pipelines.measures.vectors import centred_unit
-from tests.small import normal, quick_fit, refusal, rotation, seeded
+from tests.small import normal, quick_fit, refusal, rotation, seeded, two_encoders
 
 
 def test_two_opt_finds_the_best_permutation():
@@ -96,3 +97,62 @@ def test_gromov_wasserstein_undoes_a_rotation():
         return torch.cosine_similarity(centred_unit(translator(x)), centred_unit(y)).mean()
 
     assert cosine("gromov_wasserstein") > 0.95 > cosine("hungarian")
+
+
+# ---------------------------------------------------------------- rosetta
+
+
+def cka(x, y):
+    """Linear CKA of rows (n, d) and (n, e)."""
+    x, y = (z - z.mean(0) for z in (x, y))
+    return (x.T @ y).square().sum() / ((x.T @ x).norm() * (y.T @ y).norm())
+
+
+@pytest.mark.parametrize(("matching", "known"), [("tabu", 0), ("tabu", 3), ("two_opt", 0)])
+def test_centres_are_matched_by_linear_cka_with_known_pairs(matching, known, monkeypatch):
+    centres = iter(normal(4, 5, 6, dtype=torch.float64))
+    monkeypatch.setattr(rosetta, "centres", lambda *_: next(centres))
+    paired = normal(2, 3, 6, seed=1, dtype=torch.float64)[:, :known]
+    settings = rosetta.Settings(clusters=5, repeats=2, matching=matching)
+    x = normal(9, 6)
+    a, b = rosetta.start(x, x, tuple(paired), settings, seeded())
+
+    def value(a, b):
+        return float(cka(torch.cat([a, paired[0]]), torch.cat([b, paired[1]])))
+
+    for first in (0, 5):
+        a_s, b_s = a[first : first + 5], b[first : first + 5]
+        best = max(value(a_s, b_s[list(p)]) for p in itertools.permutations(range(5)))
+        assert value(a_s, b_s) == pytest.approx(best)
+
+
+def test_rows_are_assigned_block_by_block():
+    x, y = normal(8, 3), normal(12, 4, seed=1)
+    moved = normal(8, 4, seed=2)
+    kept, partners = rosetta.assigned(moved, x, y, 4)
+    assert torch.equal(kept, x)
+    for first in (0, 4):
+        scores = moved[first : first + 4] @ y[first : first + 4].T
+        total = max(scores[range(4), p].sum() for p in itertools.permutations(range(4)))
+        found = (moved * partners)[first : first + 4].sum()
+        assert float(found) == pytest.approx(float(total))
+
+
+def test_known_pairs_weigh_as_much_as_all_matches():
+    x, y, known_x, known_y = (normal(n, 5, seed=n).double() for n in (20, 20, 4, 4))
+    U, _, Vh = torch.linalg.svd(x.T @ y / 20 + known_x.T @ known_y / 4)
+    torch.testing.assert_close(rosetta.procrustes((x, y), (known_x, known_y)), U @ Vh)
+
+
+@pytest.mark.parametrize("read_out", ["assignment", "relative", "direct"])
+def test_two_views_of_one_geometry_are_aligned(read_out):
+    texts, turned = two_encoders()
+    x, y = (torch.from_numpy(side).float() for side in (texts[:1200], turned[1200:2400]))
+    found = quick_fit("rosetta", x, y, clusters=30, repeats=5, refine_steps=10, read_out=read_out)
+    x, y = (torch.from_numpy(side[2400:]).float() for side in (texts, turned))
+    assert paired_scores(found(x), y)["top1"].mean() > 0.9
+
+
+def test_a_batch_too_small_for_its_clusters_is_refused():
+    with pytest.raises(ValueError, match="batch: 20 rows cannot have 30 clusters"):
+        rosetta.Settings(batch=20)

@@ -36,7 +36,7 @@ def test_an_error_waits_for_the_other_works(four_cores):
     assert ended
 
 
-@pytest.mark.parametrize("aligner", ["mini_vec2vec", "wasserstein_procrustes"])
+@pytest.mark.parametrize("aligner", ["mini_vec2vec", "rosetta", "wasserstein_procrustes"])
 def test_a_fit_does_not_depend_on_the_one_beside_it(aligner):
     clouds = normal(2, 2, 300, 8)
     fits = [partial(quick_fit, aligner, *both) for both in clouds]
