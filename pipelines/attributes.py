@@ -69,7 +69,7 @@ def labelled(
     missing or has no labels, for fewer than two labels, and for embeddings of another corpus.
     """
     corpus = store.read_texts(source, row.corpus)
-    where = f"attributes.{name}: corpus {row.corpus}"
+    where = f"corpus {row.corpus}"
     if row.labels not in corpus.columns:
         raise BadInput(f"{where}: no column {row.labels!r}; there are: {listed(corpus.columns)}")
     column = corpus[row.labels]
@@ -81,7 +81,8 @@ def labelled(
         raise BadInput(f"{where}: column {row.labels!r} is {column.dtype}, not labels")
     split = source.rows(row.split).tolist()
     names = measures.label_set([labels[i] for i in split], row.least)
-    kept = [i for i in split if set(labels[i]) & set(names)]
+    known = set(names)
+    kept = [i for i in split if not known.isdisjoint(labels[i])]
     return torch.tensor(kept), [labels[i] for i in kept], names
 
 

@@ -4,6 +4,7 @@ Zero-shot and linear classification, retrieval, and on generated scenes the agre
 mutual information (PMI).
 """
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -36,9 +37,7 @@ def evaluate_image_text(name: str, row: EvaluateImageText, study: params.Study, 
     trained = study.train_image_text[row.encoders]
     train, test = images_of(frame, own=row.corpus == trained.corpus)
     if len(test) < 2:
-        raise BadInput(
-            f"evaluate_image_text.{name}: corpus {row.corpus} has {len(test)} test images; two are needed"
-        )
+        raise BadInput(f"corpus {row.corpus} has {len(test)} test images; two are needed")
 
     # 2. Measure the encoders of each seed.
     per_seed, known, device = [], None, resolve(row.device)
@@ -65,10 +64,10 @@ def evaluate_image_text(name: str, row: EvaluateImageText, study: params.Study, 
 
 
 def images_of(frame: pl.DataFrame, own: bool) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return train and test images, each once. Of another corpus than the encoders' `own`, all images are
-    test images if it has no split test.
+    """Return train and test images, each once.
 
-    Whether an image of another corpus was among those that the encoders were trained on is not checked.
+    own: the encoders were trained on this corpus. Another corpus without a split test gives all its images as
+    test images. Whether the encoders were trained on one of these is not checked.
     """
     train, test = (by_image(frame.filter(pl.col("split") == split)) for split in ("train", "test"))
     return (train, test) if own or len(test) else (test, by_image(frame))
@@ -128,7 +127,12 @@ def single_label(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def zero_shot(
-    model, words: Words, sets: PointSets, labels: Tensor, classes: list[str], templates: tuple[str, ...]
+    model: DualEncoder,
+    words: Words,
+    sets: PointSets,
+    labels: Tensor,
+    classes: list[str],
+    templates: tuple[str, ...],
 ) -> Tensor:
     """Return the top-1 of the ensemble of templates. -> (n,)
 
@@ -169,12 +173,13 @@ def similarities(model: DualEncoder, words: Words, frame: pl.DataFrame) -> tuple
 
 
 def sample(scores: Tensor, pmi: Tensor, most: int = 4000) -> pl.DataFrame:
-    """Return up to `most` pairs at regular intervals, and as many whose caption is true of the image.
+    """Return up to `most` pairs at regular intervals, and up to `most` whose caption is true of the image.
 
     Both (n, m) -> a table
     """
     spaced = torch.linspace(0, pmi.numel() - 1, min(most, pmi.numel()), dtype=torch.float64).long()
-    true = torch.nonzero(pmi.flatten() > pmi.min()).flatten()[:most]
+    true = torch.nonzero(pmi.flatten() > pmi.min()).flatten()
+    true = true[:: math.ceil(len(true) / most) or 1]
     pairs = torch.cat([spaced, true])
     return pl.DataFrame(
         {

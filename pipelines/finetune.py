@@ -98,9 +98,7 @@ def read_texts(row: Finetune, study: params.Study) -> list[list[str]]:
     frame = store.read_corpus(row.corpus).filter(pl.col("split") == "train")
     rows = rows_of_half(frame, row.half)
     if len(rows) < row.batch:
-        raise BadInput(
-            f"finetune: corpus {row.corpus}: {len(rows)} train texts do not fill a batch of {row.batch}"
-        )
+        raise BadInput(f"corpus {row.corpus}: {len(rows)} train texts do not fill a batch of {row.batch}")
     return [frame[column].gather(rows).to_list() for column in names]
 
 
@@ -124,11 +122,9 @@ def build(row: Finetune, columns: list[list[str]], folder: Path) -> Training:
     transformer, head = start(row, columns, folder)
     positions = pooling.positions(transformer)
     if positions and row.max_tokens > positions:
-        raise BadInput(
-            f"finetune: max_tokens {row.max_tokens} is beyond the {positions} positions of the network"
-        )
+        raise BadInput(f"max_tokens {row.max_tokens} is beyond the {positions} positions of the network")
     if row.mlm and transformer.tokenizer.mask_token_id is None:
-        raise BadInput(f"finetune: mlm {row.mlm}: the tokenizer of {row.start} has no mask token")
+        raise BadInput(f"mlm {row.mlm}: the tokenizer of {row.start} has no mask token")
     simcse.set_dropout(transformer, row.dropout)
     width, device = pooling.width(transformer), resolve(row.device)
     torch.manual_seed(row.seed)  # for the weights of the head and of the word model
@@ -152,14 +148,14 @@ def start(row: Finetune, columns: list[list[str]], folder: Path) -> tuple[Any, D
         distributed.barrier()
         return Transformer(str(network)), None
     if row.network:
-        raise BadInput(f"finetune: `network` describes a new network, but this one starts from {row.start}")
+        raise BadInput(f"`network` describes a new network, but this one starts from {row.start}")
     model = pooling.open_model(Path(row.start), torch.float32)  # AdamW's epsilon is 0 in 16 bits
     if model.default_prompt_name:
-        raise BadInput(f"finetune: {row.start} puts a prompt before each text, and training has none")
+        raise BadInput(f"{row.start} puts a prompt before each text, and training has none")
     transformer, *others = model
     if not isinstance(transformer, Transformer):
         kind = type(transformer).__name__
-        raise BadInput(f"finetune: {row.start} starts with {kind}, which is no transformer")
+        raise BadInput(f"{row.start} starts with {kind}, which is no transformer")
     return transformer, next((module for module in others if isinstance(module, Dense)), None)
 
 
@@ -301,7 +297,7 @@ def finish(name: str, training: Training, dev: pl.DataFrame, folder: Path, run: 
     """Write the best checkpoint, its metrics and the curve."""
     best = training.best()
     if best is None:
-        raise BadInput(f"finetune.{name}: no checkpoint has a finite correlation on dev")
+        raise BadInput("no checkpoint has a finite correlation on dev")
     training.model.load_state_dict(files.load_state(folder / BEST))
     vectors = encode(training.model, list(dict.fromkeys([*dev["text"], *dev["pair"]])))
     training.model.save(str(folder / "model"), create_model_card=False)

@@ -29,13 +29,13 @@ def geometry(name: str, row: Geometry, study: params.Study, run: track.Run) -> N
     encoders = {spaces[n].encoder for n in names}
     if len(encoders) < 2:
         found = f"corpus {row.corpus} is embedded by {len(encoders)} encoders"
-        raise BadInput(f"geometry.{name}: {found}; two are needed")
+        raise BadInput(f"{found}; two are needed")
     device = resolve(row.device, float64=True)
     sides = run.partners(*names, device=device)
     rows = sides[0].rows(row.split)[: row.limit]
     if len(rows) <= measures.NEIGHBOURS + 1:
         few = f"{len(rows)} texts of split {row.split!r} are too few for {measures.NEIGHBOURS} others"
-        raise BadInput(f"geometry.{name}: {few}")
+        raise BadInput(few)
     vectors = {spaces[side.name].encoder: side.vectors[rows] for side in sides}
     frame = store.read_texts(sides[0], row.corpus)[rows.numpy()]
     of_rows = frame["labels"].to_list(), frame["document"].to_list()

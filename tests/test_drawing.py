@@ -87,3 +87,6 @@ def test_pairs_are_drawn_at_intervals_and_where_true():
     assert (table["true"].sum(), len(table)) == (10, 35)
     assert (table.filter("true")["pmi"] == 3).all()
     assert (table["similarity"] == 2 * table["pmi"]).all()
+    rows = torch.arange(10.0)[:, None].expand(10, 10)
+    spread = evaluate_image_text.sample(rows, pmi, most=5).filter("true")["similarity"]
+    assert spread.to_list() == [0, 2, 4, 6, 8]

@@ -7,6 +7,7 @@ does. So the Mahalanobis distance from an encoder's mean to its vectors of new t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -39,13 +40,13 @@ class Fingerprint:
         It is 1 on average for the vectors that the fingerprint was made from. After a random rotation it is 0
         on average.
         """
-        precision, turned, scale = self._scale()
+        precision, turned, scale = self._scale
         centred = normalize(vectors.double().cpu(), dim=1) - self.mean
         return (turned - ((centred @ precision) * centred).sum(1)) / scale
 
     def least(self, vectors: Tensor) -> float:
         """Return the mean match above which vectors (n, d) are named."""
-        precision, _, scale = self._scale()
+        precision, _, scale = self._scale
         unit, d = normalize(vectors.double().cpu(), dim=1), len(precision)
         # The variance of the mean of (u - m)' P (u - m) if one random rotation turns all unit vectors u. It
         # does not fall with n for vectors that have a common direction.
@@ -60,6 +61,7 @@ class Fingerprint:
             return False
         return float(self.match(vectors).mean()) > self.least(vectors)
 
+    @cached_property
     def _scale(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return the precision (d, d), the mean distance of rotated vectors, and by how much it exceeds that
         of the encoder's own vectors.

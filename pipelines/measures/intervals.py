@@ -53,9 +53,8 @@ def share(count: float, of: float) -> Interval:
     centre = p + Z * Z / (2 * of)
     half = Z * math.sqrt(p * (1 - p) / of + (Z / (2 * of)) ** 2)
     low, high = (centre - half) / scale, (centre + half) / scale
-    return Interval(
-        p, max(0.0, min(low, p)), min(1.0, max(high, p))
-    )  # rounding must not exclude p at 0 and 1
+    # Rounding must not exclude p at 0 and 1
+    return Interval(p, max(0.0, min(low, p)), min(1.0, max(high, p)))
 
 
 def difference(count: float, of: float, floor: float, floor_of: float) -> Interval:
