@@ -1,8 +1,8 @@
 """finetune: SimCSE on one corpus -> data/trained/<row>/, measured on STS dev during training.
 
 The loop replaces sentence-transformers' Trainer. Each step draws its batch from (seed, step), dropout and
-masks from (seed, step, rank). So a killed run continues bit for bit, and the global batch does not depend on
-the number of ranks.
+masks from (seed, step, rank). So a killed run continues bit for bit on as many ranks. The global batch does
+not depend on their number.
 """
 
 import math
@@ -70,7 +70,9 @@ def finetune(name: str, row: Finetune, study: params.Study, run: track.Run) -> N
     made_from = (code, row, start_digests, *map(store.digest, paths.values()))
     with (
         distributed.process_group(resolve(row.device)),
-        distributed.on_rank_zero(store.work("finetune", name, *made_from)) as folder,
+        distributed.on_rank_zero(
+            store.work("finetune", name, *made_from, distributed.world_size())
+        ) as folder,
     ):
         # 2. Build the network, or resume.
         training = build(row, columns, folder)
