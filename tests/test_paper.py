@@ -35,6 +35,7 @@ ALIGNERS = {
     | {"steps": 4, "min_steps": 4, "log_every": 2, "checkpoint_every": 2, "precision": "float32"},
     "wasserstein_procrustes": {**CLUSTERS, "repeats": [2], "rounds": [40], "refinements": 2, "passes": 1},
     "mini_vec2vec": {**CLUSTERS, "neighbours": 5, "refine_steps": 2},
+    "rosetta": {"clusters": 4, "repeats": 2, "refine_steps": 2},
     "transport": {"points": 40},
 }
 SEARCH = {"samples": 2, "beams": 2, "branches": 2, "stride": 4, "corrections": 2, "rounds": 1}
