@@ -1,4 +1,4 @@
-"""Rows of encoders, embed, finetune, similarity and geometry: from texts to vectors."""
+"""Rows of encoders, embed, finetune, similarity, transfer and geometry: from texts to vectors."""
 
 from __future__ import annotations
 

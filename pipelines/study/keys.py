@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
+import re
 from dataclasses import MISSING, is_dataclass
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
@@ -24,8 +26,10 @@ NAMES: dict[Any, str] = {
     int: "integer",
     float: "number",
     bool: "true or false",
-    type(None): "none",
+    type(None): "null",
 }
+YAML = {"None": "null", "True": "true", "False": "false", "()": "[]"}
+PYTHON = re.compile(r"\b(?:None|True|False)\b|\(\)")
 
 
 def usage(verb: str, table: str | None, study: Study) -> str:
@@ -63,13 +67,16 @@ def keys(kind: type) -> dict[str, tuple[str, str, str]]:
         if base.__module__.startswith("pipelines."):
             meanings = comments(base)
             for name, hint in inspect.get_annotations(base, eval_str=True).items():
-                found[name] = (said(hint), default(kind, name), meanings[name])
+                found[name] = (type_in_words(hint), default(kind, name), meanings[name])
     found.pop("settings", None)
     return found
 
 
 def comments(kind: type) -> dict[str, str]:
-    """Return the comment at each field: those beside it, or the sentence above it; one word is a heading."""
+    """Return the comment at each field: those beside it, or the sentence above it; one word is a heading.
+
+    Values in it are in YAML: `null`, not `None`.
+    """
     source = inspect.getsource(kind)
     lines, found = source.splitlines(), {}
     for node in ast.walk(ast.parse(source)):
@@ -79,36 +86,38 @@ def comments(kind: type) -> dict[str, str]:
             while lines[first - 1].strip().startswith("# "):
                 first -= 1
             above = " ".join(line.strip()[2:] for line in lines[first : node.lineno - 1])
-            found[node.target.id] = " ".join(filter(None, beside)) or (above if " " in above else "")
+            meaning = " ".join(filter(None, beside)) or (above if " " in above else "")
+            found[node.target.id] = PYTHON.sub(lambda value: YAML[value[0]], meaning)
     return found
 
 
 def default(kind: Any, name: str) -> str:
-    """Return the default of a field; nothing if the key is needed."""
+    """Return the default of a field, as in a study's file; nothing if the key is needed."""
     fields = kind.__dataclass_fields__ if is_dataclass(kind) else kind.model_fields
     value = fields[name].default
     if value in (MISSING, PydanticUndefined):
         return ""
-    return "`{}`" if isinstance(value, Row) else f"`{value!r}`"
+    return "`{}`" if isinstance(value, Row) else f"`{json.dumps(value)}`"
 
 
-def said(hint: Any) -> str:
+def type_in_words(hint: Any) -> str:
     """Return a type in words: `integer at least 1`, `row of embed`, `list of number`."""
     origin, parts = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        return " or ".join(map(said, parts))
+        return " or ".join(map(type_in_words, parts))
     if origin is Literal:
         return ", ".join(map(str, parts))
     if origin is Annotated:
-        marks = filter(None, map(marked, parts[1:]))
-        return "path" if Made() in parts else " ".join([said(parts[0]), *marks])
+        marks = filter(None, map(mark_in_words, parts[1:]))
+        return "path" if Made() in parts else " ".join([type_in_words(parts[0]), *marks])
     if origin is tuple:
-        return f"list of {said(parts[0])}" if ... in parts else f"[{', '.join(map(said, parts))}]"
+        inner = ", ".join(type_in_words(part) for part in parts if part is not ...)
+        return f"list of {inner}" if ... in parts else f"[{inner}]"
     return "mapping" if origin is dict or hint is Any else NAMES.get(hint) or hint.__name__
 
 
-def marked(mark: Any) -> str:
+def mark_in_words(mark: Any) -> str:
     """Return what a mark adds to a type: its bounds, or the table that a name is of."""
     if isinstance(mark, Ref):
-        return f"(a row of {mark.table})"
+        return f"(a row of {mark.table.replace('translators', 'align or align_jointly')})"
     return str(mark) if isinstance(mark, Bounds) else ""
