@@ -217,6 +217,7 @@ def test_bad_shards_get_one_line(change, row, line):
         (EMBED | {"model": "data/encoders/given"}, "given has `source: given`"),
         (EMBED | {"path": "data/bulk/y"}, "bulk.x.path: there is no row 'y'"),
         (EMBED | {"workers": 2}, "bulk.x.workers: more than one needs `engine: ray`"),
+        (EMBED | {"address": "auto"}, "bulk.x.address: needs `engine: ray`"),
     ],
 )
 def test_rows_that_do_not_fit_are_refused(row, line):

@@ -34,7 +34,7 @@ class Bulk(Computed):
         return Made.maker(self.model)[1]
 
     def check(self, where: str, study: Study) -> None:
-        """Raise ValueError if `model` or `workers` does not fit the other keys."""
+        """Raise ValueError if `model`, `workers` or `address` does not fit the other keys."""
         table, name = Made.maker(self.model)
         needed = "encoders" if self.apply == "embed" else "translators"
         if table != needed:
@@ -45,3 +45,5 @@ class Bulk(Computed):
             raise ValueError(f"{where}.model: {name} has `source: given`: it cannot embed")
         if self.engine == "local" and self.workers > 1:
             raise ValueError(f"{where}.workers: more than one needs `engine: ray`")
+        if self.engine == "local" and self.address:
+            raise ValueError(f"{where}.address: needs `engine: ray`")
