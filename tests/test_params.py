@@ -69,6 +69,9 @@ PAPER = {"what": "w", "value": 1, "by": "b"}
         ("corpora", {"source": "hub", "id": "a/b", "data_files": "/x.csv"}, ": data_files: a path"),
         ("corpora", {"source": "vectors", "path": "y", "columns": {"text": "x"}}, ": columns: vector, id"),
         ("corpora", MADE | {"grid": 3}, ": grid: only scenes"),
+        ("corpora", {}, ".source: missing"),
+        ("corpora", {"source": "libary"}, ".source: 'libary' is none of 'library', "),
+        ("corpora", {"source": "path", "path": "x", "columns": 3}, ".columns: a mapping of keys is needed"),
         ("embed", TEXTS | {"encoder": "miniml"},
          ".encoder: there is no row 'miniml'; did you mean 'minilm'?"),
         ("embed", TEXTS | {"corpus": "leak"},
@@ -79,7 +82,10 @@ PAPER = {"what": "w", "value": 1, "by": "b"}
         ("align", ALIGN | {"clusters": 10**30}, ".clusters: a number of more than 18 digits"),
         ("align", ALIGN | {"aligner": "procrustes", "pairs": 9}, ": pairs: procrustes cannot use"),
         ("align", ALIGN | {"pairs": True}, ".pairs: true is no number"),
-        ("align", ALIGN | {"seeds": 3}, ".seeds: must be a list, such as [3]"),
+        ("align", ALIGN | {"aligner": "identity", "restarts": 1}, ": restarts: identity gets no verdict"),
+        ("align", ALIGN | {"device": "gpu"}, ".device: 'gpu' is none of auto, cpu, mps, cuda, cuda:<number>"),
+        ("align", ALIGN | {"seeds": 3}, ".seeds: must be a list, such as [3, ...]"),
+        ("align", ALIGN | {"splits": "test"}, ".splits: must be a list, such as [test, ...]"),
         ("align", ALIGN | {"seeds": [0, 0]}, ".seeds: 0 stands twice"),
         ("evaluate", {"translator": "ab", "source": "b", "target": "b"},
          ".source: b is of encoder minilm, but ab was fitted on wordllama"),
@@ -91,7 +97,7 @@ PAPER = {"what": "w", "value": 1, "by": "b"}
          ".inverter.epoch: unknown key; did you mean 'epochs'?"),
         ("published", PAPER | {"of": "study.sample.top1"}, ".of: there is no verb 'study'"),
         ("published", PAPER | {"of": "evaluate.ba.top1"}, ".of: there is no row 'ba'"),
-        ("published", PAPER | {"of": "evaluate.ab"}, ".of: "),
+        ("published", PAPER | {"of": "evaluate.ab"}, ".of: 'evaluate.ab' is not `verb.row.measure`"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_row_is_one_line(own_folder, table, row, line):
@@ -111,7 +117,9 @@ ALIASES = [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 1
         ({"align": STUDY["align"] | {5: ALIGN}}, "align: 5 is no row name"),
         ({"finetune": {"f": FINETUNE | {"start": "data/trained/f"}}}, "finetune.f: is made from itself"),
         ({"study": ""}, "study: "),
+        ({"study": 'a"b'}, "study: 'a\"b' has a double quote"),
         ({"embed": [1, 2]}, "embed: a mapping of rows is needed"),
+        ({"similarity": None}, "similarity: a mapping of rows is needed"),
         ({"embed": {"a\n": TEXTS}}, "embed: 'a\\n' is no row name"),
         ({"embed": {"1e5": TEXTS}}, "embed: 100000.0 is no row name"),
         ({"embed": {"0x10": TEXTS}}, "embed: '0x10' is no row name"),
@@ -200,6 +208,7 @@ def test_help_of_a_verb_lists_the_rows_and_their_keys(own_folder, monkeypatch, c
     assert lines[lines.index("Rows of align in params.yaml:") + 1] == "  ab"
     of_aligner = lines[lines.index("Keys of aligner wasserstein_procrustes:") :]
     assert "  clusters (integer at least 2, default 30) of k-means, matched across the clouds" in of_aligner
+    assert "  splits ([text, text] or null, default null) [split of the source" in said
     run_command(report.report, monkeypatch, "-h")
     assert capsys.readouterr().out.endswith("\nusage: python -m pipelines.report\n")
     assert not Path("report").exists()

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import ValidationError, model_validator
 
@@ -37,7 +37,7 @@ from pipelines.study import (
 )
 from pipelines.study.expand import expand
 from pipelines.study.reading import check_names, read
-from pipelines.study.row import Made, Text, known
+from pipelines.study.row import Made, Text, known, matching
 
 # The verb of each table that has another name; "": no stage reads the table
 VERBS = {"corpora": "collect", "encoders": "fetch", "inverters": "train_inverter", "published": ""}
@@ -46,7 +46,7 @@ VERBS = {"corpora": "collect", "encoders": "fetch", "inverters": "train_inverter
 class Study(Row):
     """The whole of params.yaml."""
 
-    study: Text
+    study: Annotated[Text, matching(r'[^"]*', "has a double quote")]  # MLflow cannot search for both kinds
     about: str = ""
     corpora: dict[str, AnyCorpus] = {}
     encoders: dict[str, Encoder] = {}
@@ -133,13 +133,14 @@ class Study(Row):
         """Return the rows that decide what a row measures, under names as `align` or `source.encoder`."""
         found: dict[str, Row] = {}
         for field, mark in row.references():
-            table, value = mark.table, getattr(row, field)
-            if table in ("", "corpora") or not isinstance(value, str) or value not in self.table(table):
+            rows = {} if mark.table in ("", "corpora") else self.table(mark.table)
+            value = getattr(row, field)
+            if not isinstance(value, str) or value not in rows:
                 continue  # the encoder of an image-text space is in no table
-            name = "align" if table == "translators" else field
-            found[name] = self.table(table)[value]
-            if table == "embed":
-                found |= {f"{name}.{inner}": of for inner, of in self.named(found[name]).items()}
+            name = "align" if mark.table == "translators" else field
+            found[name] = rows[value]
+            if mark.table == "embed":
+                found |= {f"{name}.{inner}": of for inner, of in self.named(rows[value]).items()}
         return found
 
     def private(self, *corpora: str) -> bool:
@@ -183,16 +184,27 @@ def one_line(error: ValidationError) -> str:
     return f"{first} (and {len(others)} more)" if others else first
 
 
+# Instead of pydantic's messages, by the type of the fault
+MESSAGES = {
+    "missing": "missing",
+    "tuple_type": "must be a list, such as [{input}, ...]",
+    "dict_type": "a mapping of {of} is needed",
+    "union_tag_not_found": "missing",
+    "union_tag_invalid": "{tag!r} is none of {expected_tags}",
+}
+
+
 def faults(error: ValidationError) -> list[str]:
     """Return the faults in the words of the file, for example `align.wp.clustrs: unknown key`."""
     found = []
     for one in error.errors():
         # Pydantic puts the tag of the union of corpora into the location.
         at = [str(p) for i, p in enumerate(one["loc"]) if not (i == 2 and one["loc"][0] == "corpora")]
+        of = "keys" if at[1:] else "rows"
+        if one["type"].startswith("union_tag"):
+            at.append("source")  # the key that chooses the kind of corpus
         message = " ".join(one["msg"].removeprefix("Value error, ").split())
-        if one["type"] == "missing":
-            message = "missing"
-        if one["type"] == "tuple_type":
-            message = f"must be a list, such as [{one['input']}]"
+        if words := MESSAGES.get(one["type"]):
+            message = words.format(**one.get("ctx", {}), input=one["input"], of=of)
         found.append(f"{'.'.join(at)}: {message}" if at else message)
     return found

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Annotated
 
 from pipelines.runtime.settings import Finite
-from pipelines.study.row import Row, known
+from pipelines.study.row import Row, known, matching
 
 if TYPE_CHECKING:
     from pipelines.study.params import Study
@@ -20,7 +18,8 @@ class Published(Row):
     value: Finite  # the published number
     by: str  # paper and table
     comparable: bool = True  # false: of other data or encoders than ours; shown apart
-    of: str | None = Field(None, pattern=r"^\w+(\.[\w@-]+){2,}$")  # our number beside it: `verb.row.measure`
+    # Our number beside it: `verb.row.measure`
+    of: Annotated[str, matching(r"\w+(\.[\w@-]+){2,}", "is not `verb.row.measure`")] | None = None
 
     def check(self, where: str, study: Study) -> None:
         """Raise ValueError if `of` names a verb or a row that is missing."""

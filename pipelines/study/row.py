@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
@@ -31,6 +32,17 @@ def _distinct(values: tuple[int, ...]) -> tuple[int, ...]:
     if repeated:
         raise ValueError(f"{repeated[0]} stands twice")
     return values
+
+
+def matching(pattern: str, fault: str) -> AfterValidator:
+    """Refuse a text that the pattern does not match as a whole: `'x' <fault>`."""
+
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(f"{text!r} {fault}")
+        return text
+
+    return AfterValidator(check)
 
 
 Seed = Annotated[int, Bounds(ge=0, lt=2**32)]
@@ -138,7 +150,9 @@ class Row(BaseModel):
 
 
 # auto: the environment variable UNIVERSAL_GEOMETRY_DEVICE, else CUDA if there is any, else the CPU
-Device = Annotated[str, Field(pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")]
+Device = Annotated[
+    str, matching(r"auto|cpu|mps|cuda(:\d+)?", "is none of auto, cpu, mps, cuda, cuda:<number>")
+]
 
 
 class Computed(Row):

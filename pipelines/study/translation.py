@@ -91,6 +91,8 @@ class Align(Fitted):
         aligner = aligner_module(self.aligner)
         if self.pairs and not (isinstance(aligner, Aligner) and aligner.USES_PAIRS):
             raise ValueError(f"pairs: {self.aligner} cannot use known pairs; for an oracle, set `limit`")
+        if self.restarts and self.supervision in ("naive", "oracle"):
+            raise ValueError(f"restarts: {self.aligner} gets no verdict, so no fit is repeated")
 
     @property
     def supervision(self) -> Supervision:
@@ -228,9 +230,9 @@ def aligner_module(aligner: Any) -> Any:
     Raises ValueError if there is none of this name, if it cannot be imported, or if it lacks something.
     """
     folder = Path(__file__).parents[1] / "aligners"
-    known = sorted(m.name for m in iter_modules([str(folder)]) if m.ispkg and m.name != "core")
-    if aligner not in known:
-        raise ValueError(f"there is no aligner {aligner!r}; there are: {', '.join(known)}")
+    names = sorted(m.name for m in iter_modules([str(folder)]) if m.ispkg and m.name != "core")
+    if aligner not in names:
+        raise ValueError(f"there is no aligner {aligner!r}; there are: {', '.join(names)}")
     try:
         module = importlib.import_module(f"pipelines.aligners.{aligner}")
     except Exception as error:
