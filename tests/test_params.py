@@ -17,7 +17,7 @@ from pipelines.runtime.errors import BadInput
 from pipelines.study import activate, params
 from pipelines.study.__main__ import main
 from tests.drills.inputs import bytes_changed, mutated
-from tests.small import ROOT, put, read_yaml, refusal, run_command, write_yaml
+from tests.small import ROOT, put, read_yaml, refusal, run_command, study_of, write_yaml
 
 TEXTS = {"corpus": "passages", "encoder": "minilm"}
 MADE, WHEEL = {"source": "synthetic", "path": "x"}, {"source": "wheel", "path": "c"}
@@ -251,6 +251,14 @@ def test_what_changes_while_a_stage_runs_is_not_locked_with_its_results(
     assert not code or ended.value.code == code
     path = path if path == SETTINGS else CODE
     assert (f"{path} changed while this ran" in capsys.readouterr().err) == bool(code)
+
+
+def test_the_model_of_bulk_is_of_its_settings():
+    row = {"apply": "embed", "path": "in", "model": "data/encoders/minilm"}
+    encoders = [{"minilm": WHEEL | {"prompt": prompt}} for prompt in ("", "query: ")]
+    studies = [study_of("", "", encoders=of, bulk={"b": row}) for of in encoders]
+    one, other = (stage._settings("bulk", "b", study) for study in studies)
+    assert one != other
 
 
 def test_a_newline_in_a_value_does_not_break_the_line(own_folder, monkeypatch, capsys):

@@ -23,6 +23,7 @@ from pipelines.runtime.files import unwritable
 from pipelines.study import params
 from pipelines.study.keys import usage
 from pipelines.study.reading import Loader
+from pipelines.study.row import Made
 
 PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 
@@ -91,11 +92,16 @@ def _digests(paths: list[str]) -> dict[str, str]:
 
 
 def _settings(table: str | None, name: str, study: params.Study) -> Any:
-    """Return the settings that a stage reads: its row, with the rows that this names, or the whole study."""
+    """Return the settings that a stage reads: the whole study, or its row, with the rows that this names and
+    those that made what it reads.
+    """
     if not table:
         return study
-    row = getattr(study, table).get(name)
-    return row and (row, study.named(row))
+    if row := getattr(study, table).get(name):
+        makers = [Made.maker(path) for path in row.watched().values()]
+        made_by = [study.table(of).get(maker) for of, maker in makers if of]
+        return row, study.named(row), made_by
+    return None
 
 
 def _refuse(verb: str, reason: str) -> NoReturn:
