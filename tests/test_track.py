@@ -132,7 +132,7 @@ def test_the_command_to_reproduce_names_commit_and_study():
 
 
 def test_a_varied_setting_is_in_names_of_runs_and_a_column():
-    for clusters, study in ((30, "sample"), (40, "sample"), (30, "sample"), (40, "own")):
+    for clusters, study in ((30, "sample"), (40, "sample"), (30, "sample"), (40, "o'wn")):
         with evaluate(clusters, study):
             pass
     client, found = runs("evaluate")

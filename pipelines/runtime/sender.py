@@ -133,8 +133,7 @@ class Upload:
 
     def _first(self, tags: dict[str, str]) -> Any:
         """Return the first run with these tags, or None."""
-        quoted = {k: f'"{v}"' if "'" in v else f"'{v}'" for k, v in tags.items()}
-        same = " and ".join(f"tags.`{k}` = {value}" for k, value in quoted.items())
+        same = " and ".join(f'tags.`{key}` = "{value}"' for key, value in tags.items())
         runs = self._mlflow.search_runs([self._experiment], same, max_results=1, order_by=["start_time"])
         return runs[0] if runs else None
 
