@@ -20,9 +20,14 @@ def aligned(root: Path, stage: Stage) -> Found:
 
 
 def disjoint(root: Path, stage: Stage) -> Found:
-    """Warn of texts on both sides of a fit, apart from the known pairs of its row, and of near-duplicates."""
+    """Warn of texts on both sides of a fit, apart from the known pairs of its row, and of near-duplicates.
+
+    Of a joint fit, each number is that of the pair of spaces with most.
+    """
     found = _result(root, stage)
-    counts = {"on both sides": found.get("shared", 0), "near-duplicates": found.get("near_duplicates", 0)}
+    fits = [found, *(pair for pair in found.values() if isinstance(pair, dict))]
+    keys = {"on both sides": "shared", "near-duplicates": "near_duplicates"}
+    counts = {name: max(fit.get(key, 0) for fit in fits) for name, key in keys.items()}
     line = "{} texts are on both sides, {} have a near-duplicate on the other side".format(*counts.values())
     return line if any(counts.values()) else "", counts
 
@@ -41,7 +46,7 @@ def targets(root: Path, stage: Stage) -> Found:
 
 CHECKS = {
     "align": {"aligned": aligned, "disjoint_halves": disjoint},
-    "align_jointly": {"aligned": aligned},
+    "align_jointly": {"aligned": aligned, "disjoint_halves": disjoint},
     "report": {"audit_targets": targets},
 }
 

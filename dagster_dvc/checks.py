@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from inspect import getdoc
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from dvc.exceptions import DvcException
 from dvc.repo import Repo
 
 from dagster_dvc.facts import metrics
-from dagster_dvc.graph import GraphError, Stage, lock, md5
+from dagster_dvc.graph import GraphError, Stage, lock, md5, one_line
 
 Found = tuple[str, dict[str, Any]]  # the fault ("" if there is none), and what is behind it
 Check = Callable[[Path, Stage], Found]  # takes the folder of the project and a stage
@@ -60,7 +61,7 @@ def result(stage: Stage, name: str, found: Found, warns: bool) -> dict[str, Any]
 
 
 def _said(check: Check) -> str:
-    return (check.__doc__ or "").split(";")[0].rstrip(".")
+    return (getdoc(check) or "").partition("\n\n")[0]
 
 
 def as_locked(root: Path, stage: Stage, anew: bool = True) -> Found:
@@ -72,7 +73,7 @@ def as_locked(root: Path, stage: Stage, anew: bool = True) -> Found:
             locked = {out["path"]: out.get("md5") for out in entry.outs} if entry else {}
             found = {path: md5(repo, root / path, anew) for path in stage.outs if path in locked}
     except (DvcException, GraphError, OSError) as error:
-        return _listed({"dvc": " ".join(str(error).split())})
+        return _listed({"dvc": one_line(error)})
     wrong = {
         path: "deleted" if digest is None else "modified"
         for path, digest in found.items()

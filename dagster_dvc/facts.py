@@ -16,7 +16,7 @@ from typing import Any
 import dagster as dg
 import yaml
 
-from dagster_dvc.graph import Entry, Loader, Stage
+from dagster_dvc.graph import Entry, Loader, Stage, one_line
 
 INLINE = 400_000  # bytes. Dagster's database keeps a copy for every run, so larger files are named, not shown
 ROWS = 50
@@ -67,7 +67,7 @@ def _content(root: Path, file: Path) -> Any:
             return tomllib.loads(text)
         return json.loads(text) if file.suffix == ".json" else yaml.load(text, Loader)
     except (ValueError, yaml.YAMLError) as error:
-        raise ValueError(f"{file.relative_to(root)}: {' '.join(str(error).split())}") from None
+        raise ValueError(f"{file.relative_to(root)}: {one_line(error)}") from None
 
 
 def within(root: Path, paths: Iterable[str]) -> Iterator[str]:

@@ -223,7 +223,7 @@ def lock(root: Path) -> dict[str, Entry]:
     except FileNotFoundError:
         return {}
     except (yaml.YAMLError, AttributeError) as error:
-        raise GraphError(f"dvc.lock: {_one_line(error)}") from None
+        raise GraphError(f"dvc.lock: {one_line(error)}") from None
 
 
 def md5(repo: Repo, path: str | Path, anew: bool = False) -> str | None:
@@ -345,11 +345,11 @@ def digest(value: Any) -> str:
 def _explained(root: Path, error: BaseException) -> str:
     """Return DVC's message in one line, with the line of dvc.yaml that is wrong."""
     cause = error.__cause__
-    said = _one_line(error)
+    said = one_line(error)
     if isinstance(error, YAMLValidationError):
-        said += f": {_one_line(cause)}"
+        said += f": {one_line(cause)}"
     if mark := getattr(cause, "problem_mark", None):
-        return f"{said}: line {mark.line + 1}: {_one_line(getattr(cause, 'problem', ''))}"
+        return f"{said}: line {mark.line + 1}: {one_line(getattr(cause, 'problem', ''))}"
     keys = re.findall(r"\['(.*?)'\]", said) or [k for m in PARSED.findall(said) for k in m.split(".")]
     return f"{said} (line {line})" if keys and (line := _line(root / "dvc.yaml", keys)) else said
 
@@ -366,5 +366,5 @@ def _line(file: Path, keys: Iterable[str]) -> int:
     return line
 
 
-def _one_line(error: object) -> str:
+def one_line(error: object) -> str:
     return " ".join(str(error).split())

@@ -33,7 +33,7 @@ def tags(
         key = "/".join(upstream.key)
         made = entries.get(upstream.name, Entry({}))
         out[f"dagster/input_data_version/{key}"] = _read(entry, upstream, made, now)
-        # Versions say it all, and an event outside of runs knows no other.
+        # Dagster can compare versions alone; events outside runs have no event ids to point to.
         out[f"dagster/input_event_pointer/{key}"] = "NULL"
     return out
 

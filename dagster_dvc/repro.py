@@ -116,14 +116,14 @@ def failure(what: str, command: str, outcome: Outcome) -> dg.Failure:
     """Return the last line of the stage as a Failure, or DVC's if the stage printed none or was killed."""
     lines = [line for line in outcome.errors if line.strip()]
     output = [line for line in lines if not line.startswith("ERROR: ") and not PROGRESS_BAR.search(line)]
-    dvc = next((line.removeprefix("ERROR: ") for line in reversed(lines) if line.startswith("ERROR: ")), "")
-    ended = EXIT_CODE.search(dvc)
-    spoke = output and (not dvc or (ended and 0 < int(ended[1]) < 128))
-    said = output[-1] if spoke else dvc or f"dvc exited with {outcome.code}"
+    *_, by_dvc = "", *(line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: "))
+    ended = EXIT_CODE.search(by_dvc)
+    spoke = output and (not by_dvc or (ended and 0 < int(ended[1]) < 128))
+    said = output[-1] if spoke else by_dvc or f"dvc exited with {outcome.code}"
     log = "\n".join(["```", *lines, "```"])
     return dg.Failure(
         description=said.strip(),
-        metadata={"stage": what, "command": command, "dvc": dvc, "log": dg.MetadataValue.md(log)},
+        metadata={"stage": what, "command": command, "dvc": by_dvc, "log": dg.MetadataValue.md(log)},
         allow_retries=False,  # the same input fails again
     )
 

@@ -73,7 +73,7 @@ def lock_sensor(
 
 
 def _news(instance: dg.DagsterInstance, stage: Stage, entry: Entry, tags: Mapping[str, str]) -> bool:
-    """Return whether dvc.lock is newer than Dagster's last event, or the stage matches its inputs again."""
+    """Return True if dvc.lock is newer than Dagster's last event, or a stale stage is up to date again."""
     event = instance.get_latest_materialization_event(dg.AssetKey(stage.key))
     last = event.asset_materialization if event else None
     if not last or "lock" not in last.metadata or last.metadata["lock"].value != entry.digest:

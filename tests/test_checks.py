@@ -6,6 +6,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from assets.checks import CHECKS
 from assets.study import StudyComponent
 from dagster_dvc.checks import checks
 from dagster_dvc.graph import Stage
@@ -43,6 +44,13 @@ def test_lost_verdicts_and_shared_texts_are_counted():
     assert said("align_jointly@y", "aligned").passed
     store.write_metrics("align", "x", {"shared": 6, "near_duplicates": 2})
     assert numbers(said("align@x", "disjoint_halves")) == {"on both sides": 6, "near-duplicates": 2}
+    store.write_metrics("align_jointly", "y", {"a/b": {"shared": 0}, "b/a": {"shared": 3}})
+    assert numbers(said("align_jointly@y", "disjoint_halves")) == {"on both sides": 3, "near-duplicates": 0}
+
+
+def test_a_check_is_described_in_whole_sentences():
+    [*_, spec] = checks(Path(), stage("report"), CHECKS["report"]).check_specs
+    assert spec.description == "Warn of audits in report/audit that missed a target of `--gate`."
 
 
 def test_targets_that_an_audit_missed_are_named():
