@@ -4,9 +4,11 @@ import ast
 import sys
 from functools import cache
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from pipelines.study.params import Study
 from tests.small import ROOT, stages_of_dvc
 
 STAGES = stages_of_dvc()
@@ -206,3 +208,11 @@ NEW = "aligners batchwise contrastive corpora/kinds corpora/sources encoders inv
 def test_a_new_file_makes_no_stage_stale(place):
     path = Path("pipelines", place, "new.py")
     assert [stage for stage in STAGES for dep in code(stage)[0] if path.is_relative_to(dep)] == []
+
+
+def test_stages_that_compute_on_a_device_share_a_pool():
+    tables = {
+        verb: get_args(Study.model_fields[table].annotation)[1] for verb, table in Study.tables().items()
+    }
+    computed = {verb for verb, row in tables.items() if "device" in getattr(row, "model_fields", ())}
+    assert computed == {verb for verb, stage in STAGES.items() if stage.get("meta") == {"pool": "gpu"}}
