@@ -95,13 +95,13 @@ def closure(module):
         if name in seen or name not in modules():
             continue
         seen.add(name)
-        if not changes_no_number(name):
+        if not never_listed(name):
             todo += [*imports(modules()[name]), *above(name)]
     return frozenset(seen)
 
 
-def changes_no_number(name):
-    """Return whether a module changes no number, so that no stage depends on it: docs/decisions/0003."""
+def never_listed(name):
+    """Return whether dvc.yaml lists a module for no stage: docs/decisions/0003."""
     return name == "pipelines" or package_of(name) in ("runtime", "study")
 
 
@@ -181,7 +181,7 @@ def sources(place):
 
 def needed(module):
     """Return the files that a stage depends on if it runs a module."""
-    return with_code(modules()[name] for name in closure(module) if not changes_no_number(name))
+    return with_code(modules()[name] for name in closure(module) if not never_listed(name))
 
 
 @pytest.mark.parametrize("stage", sorted(STAGES))
