@@ -3,10 +3,10 @@ silent stage has run.
 
     [JOBS=8] python -m scripts.repro [stage ...]
 
-Each stage runs in a fork of this process, which has imported DVC. Where there is a GPU, stages of DVC's pool
-`gpu` run one at a time, unless JOBS says how many stages run at a time. If a stage fails, or at Ctrl-C or
-SIGTERM, all running stages are interrupted, and the command exits once all that they started has ended. The
-exit code is DVC's, or 130 or 143.
+Each stage runs in a fork of this process, which has imported DVC. Where there is a GPU, stages with
+`meta: {pool: gpu}` in dvc.yaml run one at a time, unless JOBS says how many stages run at a time. If a stage
+fails, or at Ctrl-C or SIGTERM, all running stages are interrupted, and the command exits once all that they
+started has ended. The exit code is DVC's, or 130 or 143.
 """
 
 import asyncio

@@ -90,7 +90,10 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def unwritable(error: BaseException) -> str:
-    """Return why nothing can be written if an error says so, else "". Some libraries say it only in words."""
+    """Return why nothing can be written if an error says so, else "".
+
+    Some libraries tell it only in the message, not by errno.
+    """
     number = error.errno if isinstance(error, OSError) else None
     if number in (errno.ENOSPC, errno.EDQUOT) or any(words in str(error) for words in FULL):
         return "no space left on the disk"

@@ -23,7 +23,8 @@ DVC, PATIENCE = Path(".dvc/tmp/lock"), 10.0  # seconds; DVC locks this file whil
 def intact(path: Path) -> Path:
     """Return `path` if its bytes, or those of all files of a folder, are what dvc.lock names.
 
-    Also if dvc.lock does not name it, or it was made by hand since. Raises BadInput for other bytes.
+    Return it also if dvc.lock does not name it, or if a run by hand wrote it later. Raises BadInput for other
+    bytes.
     """
     spelt = Path(os.path.relpath(path))  # as in dvc.lock
     named = [

@@ -19,8 +19,8 @@ defaults.
 - geometry: `corpus` is the name of the row.
 - evaluate, attributes, invert: `translator` is the name of the row. `corpus` is the corpus of the
   translator's source. `source` and `target` are the embeddings of `corpus` by the translator's two
-  encoders. `aligner` is the translator's. In attributes, `source_encoder` and `target_encoder` are those of
-  the two embeddings.
+  encoders. `aligner` is the translator's; only dvc.yaml uses it, to list code. In attributes,
+  `source_encoder` and `target_encoder` are those of the two embeddings.
 - inverters: if the row has `corpus` and `encoder`, `space` is `<corpus>-<encoder>`. Otherwise it is the name
   of the row, and `corpus` and `encoder` are those of the space.
 - invert: `inverter` is the name of the row. `encoder` is the target's. In a row without `source`, `corpus` is
@@ -29,14 +29,15 @@ defaults.
   share.
 - evaluate_image_text: `encoders` is the name of the row. `corpus` is what these encoders were trained on.
 
-**A row with `{slots}` in its name stands for several rows.** Values replace the slots everywhere in the row.
+**A row with `{slots}` in its name stands for several rows.** Values replace the slots in the row's
+name and in all its values, not in keys.
 
 - `matrix` lists the values of each slot. Every combination of values is a row. A key such as `a b` sets two
   slots together, and its value is a list of lists:
   `"{a}-{b}-{n}": {matrix: {a b: [[gtr, gte], [e5, gte]], n: [5, 10]}, source: "nq-{a}", ...}` is four rows.
-- Any other slot is the name of a table, and takes the names of its rows: `"{align}": {pictures: false}` in
-  evaluate is one row for each row of align. The table must stand earlier in TABLES. Rows of a table that is
-  not in TABLES may use all of them.
+- Any other slot is the name of a table, and takes the names of the rows that the study lists; rows that are
+  added to `embed` do not count. `"{align}": {pictures: false}` in evaluate is one row for each row of align.
+  The table must stand earlier in TABLES. Rows of a table that is not in TABLES may use all of them.
 - If several rows have one name, a written row wins over one from a matrix, and both win over one from a
   table.
 """
