@@ -125,9 +125,16 @@ def fit_and_judge(
         return {PAIR: aligner_module(ALIGNER).fit(x, y, chosen, draw.generator_seed, rows)}
 
     with TemporaryDirectory() as folder:
-        vectors = {PAIR[0]: source, PAIR[1]: target}
-        clouds = [source, target]
-        work = Work(row, Run(), Path(folder), source.device, {PAIR: ""}, clouds, made, lambda _: vectors)
+        work = Work(
+            row,
+            Run(),
+            Path(folder),
+            source.device,
+            subfolders={PAIR: ""},
+            clouds=[source, target],
+            fit=made,
+            vectors_of_seed=lambda _: {PAIR[0]: source, PAIR[1]: target},
+        )
         best = fit_until_aligned(work)[0][seed]
     return best.fit[PAIR], best.verdicts[PAIR], best.judges[PAIR]
 
@@ -157,10 +164,10 @@ def verdict(
     source, target = _sides(source, target)
 
     def method(x: torch.Tensor, y: torch.Tensor, seed: int) -> Any:
-        map = fit(x.cpu().numpy(), y.cpu().numpy(), seed)
+        fitted = fit(x.cpu().numpy(), y.cpu().numpy(), seed)
 
         def translate(vectors: torch.Tensor) -> torch.Tensor:
-            translated = torch.as_tensor(np.asarray(map(vectors.cpu().numpy()))).float()
+            translated = torch.as_tensor(np.asarray(fitted(vectors.cpu().numpy()))).float()
             if (shape := tuple(translated.shape)) != (needed := (len(vectors), target.shape[1])):
                 raise BadInput(f"verdict: what fit returned gives {shape}, and {needed} is needed")
             if not translated.isfinite().all():
@@ -169,8 +176,9 @@ def verdict(
 
         return translate
 
-    map, replicate = method(source, target, seed), method(*other_texts(source, target), seed + REPLICATE)
-    return judge(source, map, [replicate], target)
+    translate = method(source, target, seed)
+    replicate = method(*other_texts(source, target), seed + REPLICATE)
+    return judge(source, translate, [replicate], target)
 
 
 def _sides(source: Any, target: Any) -> tuple[torch.Tensor, torch.Tensor]:
