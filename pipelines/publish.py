@@ -227,9 +227,9 @@ def main(argv: list[str]) -> int:
     """Publish, and print one line. Bad input is one line on stderr, exit code 2."""
     freeze_gc()
     try:
-        if len(argv) not in (1, 2) or (len(argv) == 2 and not argv[1].isdecimal()):
+        if not 1 <= len(argv) <= 2 or not all(map(str.isdecimal, argv[1:])):
             raise BadInput("usage: python -m pipelines.publish ROW [SEED]")
-        print(publish(argv[0], int(argv[1]) if len(argv) == 2 else None, params.load()))
+        print(publish(argv[0], next(map(int, argv[1:]), None), params.load()))
     except BadInput as error:
         print(f"publish {' '.join(argv)}: {error}", file=sys.stderr)
         return 2

@@ -66,7 +66,8 @@ def collected(results: Path) -> dict[str, float]:
             found |= {f"evaluate.{row}.seed-{seed}.{name}": value for seed, value in by_seed}
     for file in sorted((results / "evaluate_image_text").rglob("seeds.csv")):
         for values in pl.read_csv(file).iter_rows(named=True):
-            found |= numbers(values, f"evaluate_image_text.{file.parent.name}.seed-{values.pop('seed')}")
+            seed = values.pop("seed")
+            found |= numbers(values, f"evaluate_image_text.{file.parent.name}.seed-{seed}")
     return found
 
 

@@ -33,8 +33,8 @@ def activate(path: str | Path, to: str | Path = "params.yaml") -> Path | None:
     params.check_files(params.load(path), path)
     to, kept = Path(to), None
     if edited(to):
-        names = (f"{to.name}.bak{number if number > 1 else ''}" for number in count(1))
-        kept = next(free for name in names if not (free := to.with_name(name)).exists())
+        backups = (to.with_name(f"{to.name}.bak{number if number > 1 else ''}") for number in count(1))
+        kept = next(file for file in backups if not file.exists())
         with files.writing(kept):
             shutil.copyfile(to, kept)
     with files.atomic(to) as draft:
