@@ -1,6 +1,7 @@
 """evaluate: measure a translator on true pairs and, if the row names `queries`, on judged retrieval.
 
-Writes means and errors of each seed, metrics, and the points of the report's picture.
+Writes means and errors of each seed, metrics, and the points of the report's picture. MLflow's params also
+hold the rows that this row names (`Study.named`).
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> N
         if ceiling := references["re-embedded"]["ndcg10"]:
             metrics["retention"] = metrics["ndcg10"] / ceiling
     store.write_metrics("evaluate", name, metrics)
-    run.log({"translation": metrics})
+    run.log({"translation": metrics})  # MLflow shows `translation/<measure>`
     print(", ".join(f"{m.title} {metrics[m.name]:.{m.digits}f}" for m in shown(translation.MEASURES)))
 
 
