@@ -62,7 +62,8 @@ def publish(name: str, seed: int | None, study: params.Study) -> str:
     The version's alias is its verdict. Raises BadInput for an unknown row or seed, an untrained model, rows
     that have changed since its stage ran, or an MLflow server that does not answer.
     """
-    row = params.find("align or finetune", name, {**study.finetune, **study.translators()})
+    rows = {**study.finetune, **study.translators()}
+    row = params.find("params.yaml: align or finetune", name, rows)
     if name in study.finetune and name in study.align:
         raise BadInput("a row of finetune and one of align have this name; their models would be one")
     joint = "align_jointly" if "/" in name else "align"

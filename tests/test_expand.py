@@ -7,7 +7,7 @@ import pytest
 from dvc.utils.hydra import apply_overrides
 
 from pipelines.study import activate, params
-from pipelines.study.expand import expand
+from pipelines.study.expand import TABLES, expand
 from pipelines.study.reading import read
 from tests.small import ROOT
 
@@ -59,6 +59,10 @@ def row(table, name, keys):
 )
 def test_keys_follow_from_others(table, name, short, full):
     assert full.items() <= row(table, name, short).items()
+
+
+def test_every_table_is_expanded():
+    assert {*TABLES} == {*params.Study.tables().values(), "published"}
 
 
 def test_slots_make_several_rows_and_embeddings_are_added():

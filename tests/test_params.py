@@ -71,7 +71,6 @@ PAPER = {"what": "w", "value": 1, "by": "b"}
         ("corpora", MADE | {"grid": 3}, ": grid: only scenes"),
         ("corpora", {}, ".source: missing"),
         ("corpora", {"source": "libary"}, ".source: 'libary' is none of 'library', "),
-        ("corpora", {"source": "path", "path": "x", "columns": 3}, ".columns: a mapping of keys is needed"),
         ("embed", TEXTS | {"encoder": "miniml"},
          ".encoder: there is no row 'miniml'; did you mean 'minilm'?"),
         ("embed", TEXTS | {"corpus": "leak"},

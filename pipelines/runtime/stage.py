@@ -57,7 +57,7 @@ def _run(verb: Callable[..., None]) -> None:
         if len(sys.argv) != 2:
             raise BadInput(f"usage: python -m pipelines.{name} <row of {table} in params.yaml>; or --help")
         name = sys.argv[1].removeprefix(f"{name}@")
-        row = params.find(table, name, getattr(study, table))
+        row = params.find(f"params.yaml: {table}", name, getattr(study, table))
     if os.environ.get("RANK", "0") == "0":
         store.sweep_drafts(verb.__name__, name)
     if launch.needed(processes := getattr(row, "processes", 1)):

@@ -39,15 +39,12 @@ def names(path: Path) -> None:
 def make_active(study: str) -> None:
     """Make a study the active one: the name of a file of studies/, or a path."""
     from pipelines.study import activate
-    from pipelines.study.row import known
+    from pipelines.study.params import find
 
     studies = {path.stem: path for path in Path("studies").glob("*.yaml")}
     path = studies.get(study, Path(study))
     if not path.exists():
-        try:
-            known("studies", study, studies, "study")
-        except ValueError as error:
-            raise BadInput(str(error)) from None
+        find("studies", study, studies, "study")
     kept = activate.activate(path)
     print(f"params.yaml is now {path}" + (f"; the edited one is kept in {kept}" if kept else ""))
 

@@ -37,7 +37,7 @@ name and in all its values, not in keys.
   `"{a}-{b}-{n}": {matrix: {a b: [[gtr, gte], [e5, gte]], n: [5, 10]}, source: "nq-{a}", ...}` is four rows.
 - Any other slot is the name of a table, and takes the names of the rows that the study lists; rows that are
   added to `embed` do not count. `"{align}": {pictures: false}` in evaluate is one row for each row of align.
-  The table must stand earlier in TABLES. Rows of a table that is not in TABLES may use all of them.
+  The table must stand earlier in TABLES.
 - If several rows have one name, a written row wins over one from a matrix, and both win over one from a
   table.
 """
@@ -59,6 +59,7 @@ SLOT = re.compile(r"\{(\w+)\}")
 TABLES = (
     "corpora", "encoders", "finetune", "embed", "geometry", "train_image_text", "align", "align_jointly",
     "evaluate", "attributes", "inverters", "invert", "bulk", "evaluate_image_text",
+    "similarity", "transfer", "published",
 )  # fmt: skip
 SIDES = ("source", "target")
 PATHS = {
@@ -77,17 +78,17 @@ def expand(tree: Mapping[str, Any]) -> Tables:
     a row contradicts itself.
     """
     study: Tables = {**{table: {} for table in TABLES}, **tree}
-    for table, rows in study.items():
-        if isinstance(rows, dict):
-            study[table] = _without_slots(table, rows, study)
-        elif table in TABLES:
+    for table in TABLES:
+        if not isinstance(study[table], dict):
             raise ValueError(f"{table}: a mapping of rows is needed")
+        study[table] = _without_slots(table, study[table], study)
     expansion = Expansion(study)
     for table in TABLES:
+        fill = getattr(expansion, f"fill_{table}", None)
         for name, row in study[table].items():  # later tables may add full rows to embed
-            if isinstance(name, str):
+            if fill and isinstance(name, str):
                 try:
-                    getattr(expansion, f"fill_{table}")(name, row)
+                    fill(name, row)
                 except ValueError as error:
                     raise ValueError(f"{table}.{name}.{error}") from None
     return study
@@ -98,7 +99,7 @@ def expand(tree: Mapping[str, Any]) -> Tables:
 
 def _without_slots(table: str, rows: Rows, study: Tables) -> Rows:
     """Return a copy of a table in which each row with slots is replaced by the rows that it stands for."""
-    earlier = TABLES[: TABLES.index(table)] if table in TABLES else TABLES
+    earlier = TABLES[: TABLES.index(table)]
     found = []
     for name, row in rows.items():
         if not isinstance(row, dict):
@@ -170,7 +171,7 @@ def _replaced(text: str, slots: Rows) -> str:
 
 
 class Expansion:
-    """Fills the rows of each table, in its method `fill_<table>`. Errors begin with the key or the space."""
+    """Fills the rows of each table that has a method `fill_<table>`. Errors begin with the key or the space."""
 
     def __init__(self, study: Tables) -> None:
         self.study = study
@@ -198,9 +199,6 @@ class Expansion:
     def fill_geometry(self, name: str, row: Rows) -> None:
         row.setdefault("corpus", name)
         self.each_space(row)
-
-    def fill_train_image_text(self, name: str, row: Rows) -> None:
-        """Derive nothing: this table is here because a slot may name it."""
 
     def fill_align(self, name: str, row: Rows) -> None:
         for side in SIDES:

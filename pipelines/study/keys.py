@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import inspect
 import json
-import re
 from dataclasses import MISSING, is_dataclass
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
@@ -29,7 +28,6 @@ NAMES: dict[Any, str] = {
     type(None): "null",
 }
 YAML = {"None": "null", "True": "true", "False": "false", "()": "[]"}
-PYTHON = re.compile(r"\b(?:None|True|False)\b|\(\)")
 
 
 def usage(verb: str, table: str | None, study: Study) -> str:
@@ -87,7 +85,9 @@ def comments(kind: type) -> dict[str, str]:
                 first -= 1
             above = " ".join(line.strip()[2:] for line in lines[first : node.lineno - 1])
             meaning = " ".join(filter(None, beside)) or (above if " " in above else "")
-            found[node.target.id] = PYTHON.sub(lambda value: YAML[value[0]], meaning)
+            for python, yaml in YAML.items():
+                meaning = meaning.replace(python, yaml)
+            found[node.target.id] = meaning
     return found
 
 

@@ -148,10 +148,10 @@ class Study(Row):
         return any(self.corpora[name].private for name in corpora)
 
 
-def find(table: str, name: str, rows: dict[str, Any]) -> Any:
-    """Return a table's row by its name. Raise BadInput if there is none."""
+def find(where: str, name: str, rows: dict[str, Any], what: str = "row") -> Any:
+    """Return a row, or another thing, by its name. Raise BadInput if there is none."""
     try:
-        known(f"params.yaml: {table}", name, rows)
+        known(where, name, rows, what)
     except ValueError as error:
         raise BadInput(str(error)) from None
     return rows[name]
@@ -188,7 +188,6 @@ def one_line(error: ValidationError) -> str:
 MESSAGES = {
     "missing": "missing",
     "tuple_type": "must be a list, such as [{input}, ...]",
-    "dict_type": "a mapping of {of} is needed",
     "union_tag_not_found": "missing",
     "union_tag_invalid": "{tag!r} is none of {expected_tags}",
 }
@@ -200,11 +199,10 @@ def faults(error: ValidationError) -> list[str]:
     for one in error.errors():
         # Pydantic puts the tag of the union of corpora into the location.
         at = [str(p) for i, p in enumerate(one["loc"]) if not (i == 2 and one["loc"][0] == "corpora")]
-        of = "keys" if at[1:] else "rows"
         if one["type"].startswith("union_tag"):
             at.append("source")  # the key that chooses the kind of corpus
         message = " ".join(one["msg"].removeprefix("Value error, ").split())
         if words := MESSAGES.get(one["type"]):
-            message = words.format(**one.get("ctx", {}), input=one["input"], of=of)
+            message = words.format(**one.get("ctx", {}), input=one["input"])
         found.append(f"{'.'.join(at)}: {message}" if at else message)
     return found
