@@ -160,9 +160,8 @@ def _translator(name: str, row: Align, seed: int | None, study: params.Study, co
         shutil.copy(folder / f"seed-{seed}{suffix}", copy)
     # Random vectors: those of the study's texts may be private.
     example = np.random.default_rng(0).normal(size=(2, seeds[seed].source_dim)).astype(np.float32)
-    joint = study.align_jointly.get(name.partition("/")[0])
-    seen = joint.spaces if joint else (row.source, row.target)  # a joint fit sees all spaces of its row
-    private = study.private(*(study.spaces()[space].corpus for space in seen))
+    fitted = study.align_jointly.get(name.partition("/")[0], row)  # a joint fit sees all spaces of its row
+    private = study.private(*study.corpora_of(fitted))
     sha256 = store.digest(copy / f"seed-{seed}.safetensors")
     tags = {"seed": str(seed), "sha256": sha256, "private": str(private)}
     if seed in verdicts:

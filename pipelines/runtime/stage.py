@@ -98,9 +98,8 @@ def _settings(table: str | None, name: str, study: params.Study) -> Any:
     if not table:
         return study
     if row := getattr(study, table).get(name):
-        makers = [Made.maker(path) for path in row.watched().values()]
-        made_by = [study.table(of).get(maker) for of, maker in makers if of]
-        return row, study.named(row), made_by
+        makers = map(Made.maker, row.watched().values())
+        return row, study.named(row), [study.table(of).get(maker) for of, maker in makers if of]
     return None
 
 

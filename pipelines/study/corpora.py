@@ -3,22 +3,16 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from pipelines.runtime.settings import Count, Natural
-from pipelines.study.row import Row, Seed, Text, Watched
+from pipelines.study.row import Row, Seed, Text, Watched, matching
 
 _PACKAGES = Path(__file__).parents[1] / "corpora" / "kinds"
 KINDS = tuple(sorted(path.parent.name for path in _PACKAGES.glob("*/__init__.py")))
 
 
-def _kind(name: str) -> str:
-    if name not in KINDS:
-        raise ValueError(f"{name!r} is no kind of corpus; there are: {', '.join(KINDS)}")
-    return name
-
-
-Kind = Annotated[str, AfterValidator(_kind)]
+Kind = Annotated[str, matching("|".join(KINDS), f"is no kind of corpus; there are: {', '.join(KINDS)}")]
 
 
 class Chunk(Row):

@@ -171,7 +171,7 @@ def _replaced(text: str, slots: Rows) -> str:
 
 
 class Expansion:
-    """Fills the rows of each table that has a method `fill_<table>`. Errors begin with the key or the space."""
+    """Fills the rows of tables that have a method `fill_<table>`. Errors begin with the key or the space."""
 
     def __init__(self, study: Tables) -> None:
         self.study = study

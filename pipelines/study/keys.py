@@ -65,7 +65,7 @@ def keys(kind: type) -> dict[str, tuple[str, str, str]]:
         if base.__module__.startswith("pipelines."):
             meanings = comments(base)
             for name, hint in inspect.get_annotations(base, eval_str=True).items():
-                found[name] = (type_in_words(hint), default(kind, name), meanings[name])
+                found[name] = (in_words(hint), default(kind, name), meanings[name])
     found.pop("settings", None)
     return found
 
@@ -100,23 +100,22 @@ def default(kind: Any, name: str) -> str:
     return "`{}`" if isinstance(value, Row) else f"`{json.dumps(value)}`"
 
 
-def type_in_words(hint: Any) -> str:
+def in_words(hint: Any) -> str:
     """Return a type in words: `integer at least 1`, `row of embed`, `list of number`."""
     origin, parts = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        return " or ".join(map(type_in_words, parts))
+        return " or ".join(map(in_words, parts))
     if origin is Literal:
         return ", ".join(map(str, parts))
     if origin is Annotated:
-        marks = filter(None, map(mark_in_words, parts[1:]))
-        return "path" if Made() in parts else " ".join([type_in_words(parts[0]), *marks])
+        marks = filter(None, map(suffix, parts[1:]))
+        return "path" if Made() in parts else " ".join([in_words(parts[0]), *marks])
     if origin is tuple:
-        inner = ", ".join(type_in_words(part) for part in parts if part is not ...)
-        return f"list of {inner}" if ... in parts else f"[{inner}]"
+        return f"list of {in_words(parts[0])}" if ... in parts else f"[{', '.join(map(in_words, parts))}]"
     return "mapping" if origin is dict or hint is Any else NAMES.get(hint) or hint.__name__
 
 
-def mark_in_words(mark: Any) -> str:
+def suffix(mark: Any) -> str:
     """Return what a mark adds to a type: its bounds, or the table that a name is of."""
     if isinstance(mark, Ref):
         return f"(a row of {mark.table.replace('translators', 'align or align_jointly')})"

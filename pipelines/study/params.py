@@ -124,10 +124,10 @@ class Study(Row):
             joint |= {f"{name}/{a}/{b}": row.pair(a, b) for a, b in row.pairs()}
         return joint | self.align
 
-    def corpora_of(self, fit: Align) -> list[str]:
-        """Return the corpus of a fit's source and, if it is another, that of its target."""
+    def corpora_of(self, fit: Align | AlignJointly) -> list[str]:
+        """Return the corpora of a fit's spaces, each once, that of the source first."""
         spaces = self.spaces()
-        return [*dict.fromkeys(spaces[name].corpus for name in (fit.source, fit.target))]
+        return [*dict.fromkeys(spaces[name].corpus for name in fit.spaces)]
 
     def named(self, row: Row) -> dict[str, Row]:
         """Return the rows that decide what a row measures, under names as `align` or `source.encoder`."""

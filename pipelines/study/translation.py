@@ -95,6 +95,11 @@ class Align(Fitted):
             raise ValueError(f"restarts: {self.aligner} gets no verdict, so no fit is repeated")
 
     @property
+    def spaces(self) -> tuple[str, str]:
+        """Return both spaces."""
+        return self.source, self.target
+
+    @property
     def supervision(self) -> Supervision:
         """Return what the aligner knows of which texts match: as it declares, or the row's known pairs."""
         return "few pairs" if self.pairs else aligner_module(self.aligner).SUPERVISION
