@@ -61,7 +61,7 @@ def beir():
     """Write the folder `set` as BEIR has it."""
     head = "query-id\tcorpus-id\tscore\n"
     put("set/qrels/test.tsv", head + "1\t4\t2\n1\t7\t1\n2\t9\t1\n")
-    put("set/qrels/train.tsv", head + "3\t7\t1\n")
+    put("set/qrels/train.tsv", head + "3\t7\t1\n5\t7\t1\n")
     DOCUMENTS.write_ndjson("set/corpus.jsonl")
     # What stands beside the texts has other keys in each line
     metadata = CLAIMS.select("_id", "text", metadata=pl.struct(pl.lit("x").alias("y")))
@@ -82,9 +82,10 @@ def corpus(**more):
 
 
 @pytest.mark.parametrize("write", [beir, tables])
-def test_documents_queries_and_judgements_are_one_corpus(own_folder, write):
+def test_documents_queries_and_judgements_are_one_corpus(own_folder, capsys, write):
     write()
     frame = corpus()
+    assert ("1 judged queries are not in it and are left out" in capsys.readouterr().out) == (write is beir)
     store.check_corpus("set", frame)
     assert frame["id"].to_list() == ["4", "7", "9", "test/1", "test/2", "train/3"]
     assert frame["text"][:2].to_list() == ["On cats Cats sleep.", "Dogs bark."]
@@ -104,6 +105,8 @@ def test_a_folder_without_judgements_or_documents_is_refused(own_folder):
     for grade in ("good", "inf"):
         put("set/qrels/test.tsv", f"query-id\tcorpus-id\tscore\n1\t4\t{grade}\n")
         refused("grade of query '1' is no number")
+    put("set/qrels/test.tsv", "1\t4\t1.0\n2\t9\t1.0\n")
+    refused("its first line is a judgement")
     shutil.rmtree("set/qrels")
     refused(r"or qrels/\*\.tsv")
     Path("set/corpus.jsonl").unlink()

@@ -39,7 +39,10 @@ def rows(p: PathCorpus, source: Any) -> pl.DataFrame:
         raise BadInput(f"{folder}: which table has the queries? There is none of the name `queries`")
     file = files.get("queries") or next(iter(files.values()))
     queries = _mapped(file, source).select("text", query="id")
-    queries = queries.join(_judgements(file, source), "query", maintain_order="left")
+    judged = _judgements(file, source)
+    if unknown := len(judged.join(queries, "query", "anti")):
+        print(f"{file}: {unknown} judged queries are not in it and are left out")
+    queries = queries.join(judged, "query", maintain_order="left")
     if queries.is_empty():
         raise BadInput(f"{file}: no query of it has a judgement")
     return pl.concat([documents, queries.select(documents.columns)])
@@ -87,15 +90,19 @@ def qrels(file: Path, table: pl.DataFrame) -> dict[str, dict[str, float]]:
     """Return {query: {document: grade}} of a table with these three columns. Raises BadInput."""
     if table.width != 3:
         raise BadInput(f"{file}: {table.width} columns; three are needed: query, document, grade")
-    if table.columns[2].isdecimal():
+    if math.isfinite(_number(table.columns[2])):
         raise BadInput(f"{file}: its first line is a judgement; a header is needed")
     found: dict[str, dict[str, float]] = {}
     for query, document, grade in table.cast(pl.String).iter_rows():
-        try:
-            value = float(grade)
-        except (TypeError, ValueError):
-            value = math.nan
+        value = _number(grade)
         if not math.isfinite(value):
             raise BadInput(f"{file}: the grade of query {query!r} is no number")
         found.setdefault(query, {})[document] = value
     return found
+
+
+def _number(text: str | None) -> float:
+    try:
+        return float(text or "")
+    except ValueError:
+        return math.nan
