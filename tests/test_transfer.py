@@ -86,6 +86,9 @@ def test_rows_without_one_label_and_other_corpora_are_refused(corpus):
     table.with_columns(task=pl.lit("average")).write_parquet("tasks.parquet")
     with refusal("3 rows have the task 'average'"):
         collect(corpus.corpora["tasks"])
+    table.with_columns(task=pl.lit(None, pl.String)).write_parquet("tasks.parquet")
+    with refusal("3 rows have no task, the first is row 1"):
+        collect(corpus.corpora["tasks"])
     tree = corpus.model_dump()
     tree["transfer"]["row"]["corpus"] = "mail"
     with pytest.raises(ValueError, match="mail is neither of kind tasks nor of kind probes"):
@@ -112,3 +115,5 @@ def test_labels_of_probes_are_what_the_texts_say(own_folder, monkeypatch):
     read = collect(study_of("", "", corpora={"c": tree}).corpora["c"])
     assert read["task"].value_counts()["count"].to_list() == [30, 30, 30]
     assert read["split"].value_counts(sort=True).rows() == [("train", 60), ("test", 30)]
+    with refusal("too few for three tasks: 397 texts, `rows` 2"):
+        collect(study_of("", "", corpora={"c": tree | {"rows": 2}}).corpora["c"])

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from pipelines.corpora.core import texts
+from pipelines.runtime.errors import BadInput
 from pipelines.study import PathCorpus
 
 SOURCES = ("path",)
@@ -22,13 +23,15 @@ LETTERS = 4  # of such a word, at least
 def rows(p: PathCorpus, source: Any) -> pl.DataFrame:
     """Return id, text, labels and task: as many texts of each task, `p.rows` together, drawn with `p.seed`.
 
-    Raises BadInput for ids that repeat.
+    Raises BadInput for ids that repeat, and if a task has no text.
     """
     where = texts.name_of(p)
     frame = texts.cleaned(texts.mapped(source.table(p), p.columns, where).select("id", "text"), where)
     generator = np.random.default_rng(p.seed)
     tasks = {"length": length(frame), "word": word(frame), "shift": shift(frame, generator)}
     count = min((p.rows or 3 * len(frame)) // 3, *map(len, tasks.values()))
+    if not count:
+        raise BadInput(f"{where}: too few for three tasks: {len(frame)} texts, `rows` {p.rows}")
     drawn = [
         task[np.sort(generator.permutation(len(task))[:count])].select(
             "text",

@@ -16,11 +16,12 @@ def rows(p: HubCorpus | PathCorpus, source: Any) -> pl.DataFrame:
 
     A task with a split "test" is trained on its "train", and "dev" selects. Any other has ten folds. Texts
     may repeat, as they do in published tasks; empty ones are dropped. Raises BadInput for any other number of
-    labels than one, and for a task with the name of the mean over tasks.
+    labels than one, for a row without a task, and for a task with the name of the mean over tasks.
     """
     where = texts.name_of(p)
     frame = texts.mapped(source.table(p), {"labels": "labels", "task": "task"} | p.columns, where)
     texts.refuse(frame, frame["labels"].list.len() != 1, where, "rows do not have exactly one label")
+    texts.refuse(frame, texts.empty(frame["task"]), where, "rows have no task")
     mean = frame["task"].cast(pl.String) == "average"
     texts.refuse(frame, mean, where, "rows have the task 'average', as the mean over tasks is called")
     empty = texts.empty(frame["text"])  # seven of CR's
