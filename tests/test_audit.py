@@ -27,12 +27,14 @@ from yaml import safe_load as load_yaml
 
 from pipelines.aligners.core.translator import Identity
 from pipelines.aligners.core.verdict import Verdict, judge
+from pipelines.corpora.core import collect
 from pipelines.corpora.sources.vectors import dumps, limits
 from pipelines.fitting import arrays, fits
 from pipelines.inverters import decoder, search
 from pipelines.measures.defences import Defence, Keys, defend, known_pair_attacks, recall_kept
 from pipelines.measures.vectors import neighbours, overlap
 from pipelines.pages.audit import Findings, Tried, advice, write
+from pipelines.study import VectorsCorpus
 from pipelines.tool import audit as audits
 from pipelines.tool import encoders
 from pipelines.tool.__main__ import main
@@ -145,7 +147,7 @@ def test_chroma_hnsw_and_queue(queued, deleted):
         ("chroma", {}, "2 collections", {"collection": "mail"}),
         ("chroma", {"collection": "no"}, "none is called 'no'", {"collection": "mail"}),
         ("two.db", {"collection": "items"}, "2 columns", {"collection": "items", "column": "embedding"}),
-        ("weaviate.jsonl", {}, "2 named.*choose one with --co", {"column": "title"}),
+        ("weaviate.jsonl", {}, r"2 named.*choose one \(`--column`, or `columns: \{v", {"column": "title"}),
     ],
 )
 def test_one_of_several_sets_of_vectors_must_be_chosen(name, wrong, line, right):
@@ -157,6 +159,9 @@ def test_one_of_several_sets_of_vectors_must_be_chosen(name, wrong, line, right)
     with refusal(line):
         sampled(name, **wrong)
     assert len(sampled(name, **right).vectors) >= 299
+    named = {"columns": {"vector": right["column"]}} if "column" in right else {}
+    row = VectorsCorpus(source="vectors", path=name, collection=right.get("collection"), **named)
+    assert len(collect(row)) >= 299
 
 
 @pytest.mark.parametrize(

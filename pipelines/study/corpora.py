@@ -119,6 +119,7 @@ class VectorsCorpus(Corpus):
 
     source: Literal["vectors"]  # your own vectors
     columns: dict[str, str] = {}  # our column -> theirs
+    collection: Text | None = None  # of Chroma, or a table of LanceDB or sqlite-vec; None: the only one
     document: Text | None = None  # their column that names the document of a vector; None: each its own
     private: bool = True  # keep its ids out of MLflow, the report and standard output
 

@@ -24,18 +24,17 @@ def rows(p: VectorsCorpus) -> pl.DataFrame:
     finite, repeated ids, or fewer than two vectors.
     """
     path = located(p.path)
-    vectors = Stored(path, p.columns.get("vector")).matrix()
+    vectors = Stored(path, p.columns.get("vector"), p.collection).matrix()
     ids = formats.words(path, p.columns.get("id"), ("id", "ids"))
     if ids is None:
         ids = [f"{path.stem}-{i}" for i in range(len(vectors))]
     _check(path, vectors, ids)
     frame = pl.DataFrame({"id": ids}).with_columns(text=pl.lit(None, pl.String))
-    more = {"split": formats.words(path, p.columns.get("split"), ("split",))}
-    more["document"] = formats.words(path, p.document, ()) if p.document else None
-    for name, values in more.items():
-        if values and len(values) != len(vectors):
-            raise BadInput(f"{path}: {len(vectors)} vectors, but {len(values)} values of {name}")
-        frame = frame.with_columns(pl.Series(name, values)) if values else frame
+    for name, column, usual in (("split", p.columns.get("split"), ("split",)), ("document", p.document, ())):
+        if values := formats.words(path, column, usual):
+            if len(values) != len(vectors):
+                raise BadInput(f"{path}: {len(vectors)} vectors, but {len(values)} values of {name}")
+            frame = frame.with_columns(pl.Series(name, values))
     return frame.with_columns(vector=pl.Series(vectors, dtype=pl.Array(pl.Float32, vectors.shape[1])))
 
 

@@ -57,12 +57,12 @@ def sample(
     distinct = np.sort(np.unique(held, axis=0, return_index=True)[1])
     if len(distinct) < 2:
         raise BadInput(f"{path}: all {len(held)} vectors are the same")
-    vectors, kept = near(held[distinct])
+    vectors, kept = without_outliers(held[distinct])
     repeated, far_off = len(held) - len(distinct), len(distinct) - len(vectors)
     return Sample(vectors, rows, left_out, repeated, far_off, places[distinct][kept])
 
 
-def near(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def without_outliers(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the rows of (n, d), all distinct, that are kept, as float32, and their mask (n,).
 
     They lie within FAR times the median distance from their centre, the median of each coordinate: a minority

@@ -19,7 +19,16 @@ import pyarrow.parquet as pq
 
 from pipelines.corpora.core.parquet import shards
 from pipelines.corpora.sources.vectors import stores
-from pipelines.corpora.sources.vectors.limits import BYTES, Blocks, height, one_of, parts, slices, stacked
+from pipelines.corpora.sources.vectors.limits import (
+    BYTES,
+    CHOOSE_COLUMN,
+    Blocks,
+    height,
+    one_of,
+    parts,
+    slices,
+    stacked,
+)
 from pipelines.runtime.errors import BadInput, cut, listed
 from pipelines.runtime.files import reading
 
@@ -88,13 +97,14 @@ def _checked(kind: str, reader: Callable[..., Blocks], files: list[Path], *which
 def words(path: Path, column: str | None, usual: tuple[str, ...]) -> list[str] | None:
     """Return a column of ids or splits: `column`, else the first of `usual`; None if there is none of these.
 
-    Raises BadInput if `column` is not there, or a row is empty.
+    Raises BadInput if `column` is not there or the file has no columns of words, or if a row is empty.
     """
     with reading(path, "not columns of words"):
         found = _columns(path, (column,) if column else usual)
     if not found:
         if column:
-            raise BadInput(f"{path}: there is no column {column!r}")
+            hint = "only parquet, Arrow and npz files give ids, splits and documents"
+            raise BadInput(f"{path}: found no column {column!r}; {hint}")
         return None
     name, values = next(iter(found.items()))
     if None in values:
@@ -305,7 +315,7 @@ def _numbers(path: Path, place: str, value: Any) -> np.ndarray | None:
         lists = [v for v in value.values() if isinstance(v, list)]
         if len(lists) != 1:
             named = f"{len(lists)} named vectors in one row ({listed(value)})"
-            raise BadInput(f"{path}: {named}: choose one with --column")
+            raise BadInput(f"{path}: {named}: {CHOOSE_COLUMN}")
         value = lists[0]
     if not isinstance(value, list) or any(isinstance(v, (str, list, dict)) for v in value):
         raise BadInput(f"{path}: {place} has no flat list of numbers")

@@ -10,6 +10,7 @@ from pipelines.runtime.errors import BadInput, listed
 BLOCK = 8192  # rows of a block, fewer if they are long
 BYTES = 2**26  # of a block
 WIDEST = 2**16  # dimensions
+CHOOSE_COLUMN = "choose one (`--column`, or `columns: {vector: ...}` in the row)"
 
 Blocks = Iterator[np.ndarray]
 
@@ -64,6 +65,7 @@ def one_of(path: Path, what: str, names: list[str], wanted: str | None) -> int:
     """Return the place of the name that is wanted, or of the only one. Raises BadInput."""
     found = [i for i, name in enumerate(names) if wanted in (None, name)]
     if len(found) != 1:
-        asked = f"none is called {wanted!r}" if wanted and not found else "choose one with --collection"
+        hint = "choose one (`--collection`, or `collection` in the row)"
+        asked = f"none is called {wanted!r}" if wanted and not found else hint
         raise BadInput(f"{path}: {len(names)} {what} ({listed(names)}): {asked}")
     return found[0]

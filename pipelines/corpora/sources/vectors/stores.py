@@ -15,7 +15,16 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from pipelines.corpora.sources.vectors.limits import BYTES, Blocks, height, one_of, parts, slices, stacked
+from pipelines.corpora.sources.vectors.limits import (
+    BYTES,
+    CHOOSE_COLUMN,
+    Blocks,
+    height,
+    one_of,
+    parts,
+    slices,
+    stacked,
+)
 from pipelines.runtime.errors import BadInput, listed
 
 # ---------------------------------------------------------------- indexes
@@ -165,7 +174,7 @@ def _field(path: Path, sql: str, column: str | None) -> tuple[int, str, int]:
     usable = [i for i, (name, kind, _) in enumerate(fields) if kind in KINDS and column in (None, name)]
     if len(usable) != 1:
         names = listed(name for name, kind, _ in fields if kind in KINDS)
-        raise BadInput(f"{path}: {len(usable)} columns of numbers fit ({names}): choose one with --column")
+        raise BadInput(f"{path}: {len(usable)} columns of numbers fit ({names}): {CHOOSE_COLUMN}")
     _, kind, width = fields[usable[0]]
     return usable[0], KINDS[kind], width
 
@@ -191,7 +200,7 @@ def chroma(folder: Path, collection: str | None) -> Blocks:
                     f"{folder}: folder {segment}, which has most vectors, is missing: copy it, too"
                 )
         after = max((_sequence(seen[s]) for s in segments if s in seen), default=-1)
-        # Of each id the last entry counts. The other columns are those of the row with the maximum.
+        # Keep the last entry of each id: with max(), SQLite takes the other columns from that row.
         queued = base.execute(
             "select vector, encoding, operation, max(seq_id) as at from embeddings_queue"
             " where seq_id > ? and substr(topic, ?) = ?"  # a topic ends with its collection
