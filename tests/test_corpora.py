@@ -97,6 +97,7 @@ def message(body):
     return f"From: ann@x.com\nContent-Type: text/plain; charset=utf-8\n\n{body}\n".encode()
 
 
+@pytest.mark.filterwarnings("error")  # such as of a file that nobody closed
 def test_mbox_and_mail_trees():
     box, bodies = mailbox.mbox("m.mbox"), ("Gas costs 5 £.", "Oil, too.")
     for body in bodies:
@@ -158,6 +159,10 @@ def test_absent_files_and_bad_vectors_are_named():
     refused(file("gone.csv"), "no such file")
     np.save("v.npy", [[1, 1], [1, 1], [1, np.nan]])
     refused(vectors("v.npy"), "not finite, the first in row 3")
+    put("v.jsonl", '{"id": "a", "vector": [1, 2]}\n' * 2)
+    refused(
+        vectors("v.jsonl", columns={"id": "id"}), "found no column 'id'; only parquet, Arrow and npz files"
+    )
 
 
 def test_a_kind_is_a_package_of_kinds_and_names_its_sources():
@@ -193,11 +198,16 @@ def test_links_that_leave_a_folder_and_pipes_are_not_read(capsys):
 
 def test_a_folder_of_documents_is_read_and_says_what_it_skips(capsys):
     page = "<title>T</title><script>no()</script><p>one<br>two &amp; <b>three</b></p>"
+    page += "<table><tr><th>Invoice</th><td>4711</td></tr></table><pre>x</pre>y<hr>z"
     files = {"a.md": "# A", "B.TXT": "bee", "c/a.html": page, "n.csv": "x", ".git/x.md": "no"}
     for name, content in files.items():
         put(name, content)
     frame = read(".", test=1)
-    shown = {"B.TXT": "bee", "a.md": "# A", "c/a.html": "T\n\none\n\ntwo & three"}
+    shown = {
+        "B.TXT": "bee",
+        "a.md": "# A",
+        "c/a.html": "T\n\none\n\ntwo & three\n\nInvoice 4711\n\nx\n\ny\n\nz",
+    }
     assert by_id(frame, "text") == shown
     assert "1 txt, 1 md, 1 html read; skipped 1 md, 1 csv" in capsys.readouterr().out
     put("latin.md", b"caf\xe9")
@@ -211,6 +221,9 @@ def test_a_folder_of_tables_is_one_table(capsys):
     assert "the text is column 'body'" in capsys.readouterr().out
     put("c.csv", "body\nmore\n")
     refused(file(".", test=1), "column 'owner' is either only here or only in a.csv")
+    for name, value in (("a", "1"), ("b", "{}")):
+        put(f"mails.2024/{name}.jsonl", f'{{"text": "{name}", "n": {value}}}\n')
+    refused(file("mails.2024"), "mails.2024: cannot be read as a folder: ")
 
 
 def test_folders_without_texts_and_missing_packages_are_named(monkeypatch):
@@ -486,7 +499,7 @@ def test_a_folder_of_shards_is_one_table():
     put("table/_temporary/0.parquet", b"half a file")
     whole.write_parquet("table.parquet")
     for number, shard in enumerate(whole.iter_slices(5)):
-        shard.write_parquet(f"table/{number}.parquet")
+        shard.write_parquet(f"table/{number}.{('parquet', 'pq', 'PARQUET')[number % 3]}")
     for row, columns in ((vectors, {"id": "key"}), (file, {"text": "key"})):
         one, many = (collect(row(name, columns=columns)) for name in ("table.parquet", "table"))
         assert many.equals(one)

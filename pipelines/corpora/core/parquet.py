@@ -9,13 +9,15 @@ from pipelines.corpora.core.files import files_in
 from pipelines.runtime.errors import BadInput, cut
 from pipelines.runtime.files import reading
 
+SUFFIXES = (".parquet", ".pq")
+
 
 def shards(folder: Path) -> list[Path]:
     """Return the parquet files in a folder. Names that begin with `_` or `.` are no data.
 
     Raises BadInput for the first file that is damaged, or whose columns differ from those of the first.
     """
-    files = [file for file in files_in(folder) if file.suffix == ".parquet"]
+    files = [file for file in files_in(folder) if file.suffix.lower() in SUFFIXES]
     files = [f for f in files if not any(p.startswith(("_", ".")) for p in f.relative_to(folder).parts)]
     first: dict[str, str] = {}
     for file in files:

@@ -17,7 +17,7 @@ from pipelines.runtime.errors import BadInput
 from pipelines.study import PathCorpus
 
 SOURCES = ("path",)
-FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")  # of pixels alone: PostScript, for one, is a program
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")  # raster formats only; a PostScript file is a program
 PIXELS = 2**27  # of an image that is read
 USUAL = {  # what columns are called; in this order
     "image": ("image", "jpg", "png", "jpeg", "webp", "img"),
@@ -35,7 +35,7 @@ def rows(p: PathCorpus, source: Any) -> pl.DataFrame:
     image, text (one caption or a list of them), id, split and labels. Raises BadInput if no row is left.
     """
     file = located(p.path)
-    if file.suffix.lower() not in (".parquet", ".pq"):
+    if file.suffix.lower() not in parquet.SUFFIXES:
         raise BadInput(f"{file}: not a parquet file of images")
     table = parquet.table(file)
     chosen = texts.chosen(table.columns, p.columns, str(file), USUAL, ("image", "text"))

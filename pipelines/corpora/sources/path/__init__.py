@@ -42,7 +42,7 @@ def table(p: PathCorpus) -> pl.DataFrame:
 
 def read(path: Path) -> pl.DataFrame:
     """Return the file's own columns: nested types as they are; every column of csv and tsv as str."""
-    with quiet(path, f"cannot be read as {path.suffix[1:] or 'a folder'}"):
+    with quiet(path, f"cannot be read as {'a folder' if path.is_dir() else path.suffix[1:]}"):
         return _folder(path) if path.is_dir() else _file(path)
 
 

@@ -10,7 +10,8 @@ from pipelines.runtime.errors import BadInput
 PACKAGES = {".pdf": "pypdf", ".docx": "python-docx"}
 SUFFIXES = (".txt", ".md", ".markdown", ".html", ".htm", *PACKAGES)
 UNSHOWN = [("<!--", "-->"), *((rf"<{tag}\b", rf"</{tag}\s*>") for tag in ("script", "style", "template"))]
-BLOCK = re.compile(r"</?(?:p|div|br|li|tr|h[1-6]|section|article|title)\b[^>]*>", re.I)
+BLOCKS = "p|div|br|li|tr|h[1-6]|section|article|title|hr|dl|dt|dd|blockquote|pre"
+BLOCK, CELL = (re.compile(rf"</?(?:{tags})\b[^>]*>", re.I) for tags in (BLOCKS, "td|th"))
 TAG = re.compile(r"</?[a-z!][^>]*>", re.I)
 
 
@@ -44,10 +45,13 @@ def _docx(path: Path) -> str:
 
 
 def shown(page: str) -> str:
-    """Return what a browser shows of a page, blocks with a blank line between them, in linear time."""
+    """Return what a browser shows of a page, in linear time.
+
+    Blocks have a blank line between them, and cells of a table a space.
+    """
     for begin, end in UNSHOWN:
         page = re.sub(rf"(?is){begin}.*?(?:{end}|\Z)", "", page)
     last = page.rfind(">") + 1  # no tag ends later
-    text = TAG.sub("", BLOCK.sub("\n\n", page[:last])) + page[last:]
+    text = TAG.sub("", CELL.sub(" ", BLOCK.sub("\n\n", page[:last]))) + page[last:]
     lines = (" ".join(line.split()) for line in html.unescape(text).split("\n\n"))
     return "\n\n".join(line for line in lines if line)

@@ -2,6 +2,7 @@
 
 import mailbox
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from email import message_from_binary_file
 from email.message import EmailMessage
 from email.policy import EmailPolicy
@@ -33,9 +34,9 @@ def mbox(path: Path) -> pl.DataFrame:
 
     The body is the first part of plain text, or else of HTML. What has no header is not a message.
     """
-    box = mailbox.mbox(str(path), create=False)
-    keys = box.keys()  # a mailbox itself iterates over messages
-    return _table(path, ((f"{path.stem}-{key}", "", "", partial(box.get_file, key)) for key in keys))
+    with closing(mailbox.mbox(str(path), create=False)) as box:
+        keys = box.keys()  # a mailbox itself iterates over messages
+        return _table(path, ((f"{path.stem}-{key}", "", "", partial(box.get_file, key)) for key in keys))
 
 
 def tree(folder: Path, files: list[Path]) -> pl.DataFrame:
