@@ -9,7 +9,7 @@ import polars as pl
 from pipelines.corpora.core.documents import with_documents
 from pipelines.corpora.core.texts import distinct, name_of, rows
 from pipelines.runtime.errors import BadInput
-from pipelines.study import AnyCorpus, LibraryCorpus, SyntheticCorpus
+from pipelines.study import AnyCorpus, HubCorpus, LibraryCorpus, PathCorpus, SyntheticCorpus
 
 FIRST = ("id", "text", "split", "labels")  # columns that every corpus has
 SECOND = {"pair", "positive", "image", "judgements", "task"}  # with one of these, texts may repeat
@@ -20,10 +20,11 @@ def collect(row: AnyCorpus) -> pl.DataFrame:
     """Return the corpus of a row: id str, text str, split str, labels list[str], then its other columns.
 
     `row.rows` texts are drawn with `row.seed` and keep the order of the source. Columns `document` and
-    `same_as` tell which texts belong together. A source's own split is kept, but for "train" texts of
-    documents that are in another split. Otherwise `row.test` texts are "test", of documents that have no text
-    in "train". If chunks overlap (`stride`), those of "test" do not. The same row and source give the same
-    frame. Raises BadInput if the kind has no such source, or too few rows are left.
+    `same_as` tell which texts belong together. A text without a document gets its id as document, so the
+    first message of a thread joins the replies that name it. A source's own split is kept. Train texts whose
+    document is also in another split are dropped. Without a split, `row.test` texts are "test", of documents
+    that have no text in "train". If chunks overlap (`stride`), those of "test" do not. The same row and
+    source give the same frame. Raises BadInput if the kind has no such source, or too few rows are left.
     """
     frame = _read(row)
     if (row.rows or 0) > len(frame):
@@ -42,9 +43,9 @@ def collect(row: AnyCorpus) -> pl.DataFrame:
 
 
 def _read(row: AnyCorpus) -> pl.DataFrame:
-    for key in ("chunk", "document") if row.kind not in CHUNKED and row.source in ("path", "hub") else ():
-        if getattr(row, key):
-            raise BadInput(f"{name_of(row)}: kind {row.kind} has no `{key}`: only {', '.join(CHUNKED)} have")
+    if row.kind not in CHUNKED and isinstance(row, HubCorpus | PathCorpus) and (row.chunk or row.document):
+        only = f"only {', '.join(CHUNKED)} have"
+        raise BadInput(f"{name_of(row)}: kind {row.kind} has no `chunk` and no `document`: {only}")
     source: Any = import_module(f"pipelines.corpora.sources.{row.source}")
     if row.source == "vectors":
         return source.rows(row)

@@ -13,7 +13,7 @@ from scipy.sparse.csgraph import connected_components
 
 WORDS = 5  # of a shingle, a sequence of consecutive words
 SHARE = 0.4  # two texts are near-duplicates if they share this part of the shorter one's shingles
-FREQUENT = 200  # shingles in more texts than this are boilerplate, and are ignored
+FREQUENT = 200  # shingles in more texts than this are boilerplate: they make no two texts similar
 LARGEST = 0.01  # merged documents hold at most this share of all texts
 SMALL = 20  # texts that a merged document may hold in any corpus
 
@@ -67,6 +67,8 @@ def near_duplicates(texts: pl.Series) -> tuple[np.ndarray, np.ndarray]:
     """Return the pairs of rows i < j whose texts share SHARE of the shorter one's shingles.
 
     The most similar come first. Case and punctuation do not count. A text below WORDS words is one shingle.
+    Shingles of more than FREQUENT texts are never shared, but still count in the size of a text. Texts that
+    have only such shingles are never near-duplicates.
     """
     vocabulary: dict[str, int] = {}
     found = []

@@ -6,7 +6,7 @@ from itertools import count
 
 import polars as pl
 
-from pipelines.corpora.sources.synthetic.engine import Pen, capital
+from pipelines.corpora.sources.synthetic.engine import Pen, capital, number_of_texts
 from pipelines.corpora.sources.synthetic.world import WORLD
 from pipelines.study import SyntheticCorpus
 
@@ -51,17 +51,16 @@ def rows(p: SyntheticCorpus) -> pl.DataFrame:
 
     Score 5: one claim in two wordings. 4: the second leaves out the place. 3: the act is a related one.
     2: one subject, two unrelated acts. 1: another subject and act of the same field. 0: another domain.
-    The wording around a claim is drawn apart from the score, so that common words tell only a part of it.
+    The templates are drawn at random, but for score 4, so common words predict only a part of the score.
     """
-    pen, wanted = Pen(p.seed), p.rows or 2000
-    rows: dict[tuple[str, str], float] = {}
-    for text, pair, score in _pairs(pen):
-        rows.setdefault((text, pair), score)
-        if len(rows) == wanted:
+    wanted, scores = number_of_texts(p), {}
+    for text, pair, score in _pairs(Pen(p.seed)):
+        scores.setdefault((text, pair), score)
+        if len(scores) == wanted:
             break
     made = [
-        (f"sts-{i:06d}", text, pair, score, "dev" if 2 * i < len(rows) else "test")
-        for i, ((text, pair), score) in enumerate(rows.items())
+        (f"sts-{i:06d}", text, pair, score, "dev" if 2 * i < wanted else "test")
+        for i, ((text, pair), score) in enumerate(scores.items())
     ]
     return pl.DataFrame(made, schema=["id", "text", "pair", "score", "split"], orient="row")
 
@@ -99,11 +98,11 @@ def claim(pen: Pen) -> Claim:
     return Claim(domain, field, *(round(place * (len(words[f"{slot}s"]) - 1)) for slot in SLOTS))
 
 
-def other(pen: Pen, claim: Claim, slot: str, nearby: bool = False) -> Claim:
-    """Return the claim with another subject, act or setting: a neighbour in its list, or one far from it."""
-    size, at = len(claim.words(slot)), getattr(claim, slot)
+def other(pen: Pen, old: Claim, slot: str, nearby: bool = False) -> Claim:
+    """Return a claim with another subject, act or setting: a neighbour in its list, or one far from it."""
+    size, at = len(old.words(slot)), getattr(old, slot)
     if nearby:
         choices = [i for i in (at - 1, at + 1) if 0 <= i < size]
     else:
         choices = [i for i in range(size) if abs(i - at) > 2] or [i for i in range(size) if i != at]
-    return replace(claim, **{slot: pen.any(choices)})
+    return replace(old, **{slot: pen.any(choices)})

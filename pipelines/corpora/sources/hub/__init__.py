@@ -15,7 +15,8 @@ BUFFER = 10_000  # rows that a streamed set is shuffled in
 def table(p: HubCorpus) -> pl.DataFrame:
     """Return the set's own columns but for bytes, and `split` if several splits are read.
 
-    `hub_split: "train+test"` reads several splits and keeps their names. With `p.rows` the set is streamed,
+    `hub_split: "train+test"` reads several splits and keeps their names. A column `split` of the set itself
+    is left out unless `columns` names it. With `p.rows` the set is streamed,
     and only as many rows are drawn from it with `p.seed` as are needed. Raises BadInput without network, and
     for an unknown id, configuration or split.
     """

@@ -142,7 +142,10 @@ def _new(text: str, seen: set[str]) -> bool:
 
 
 def docstrings(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield (line, text) of each module, class and function docstring, if the file is valid Python."""
+    """Yield (line, text) of each module, class and function docstring, if the file is valid Python.
+
+    Definitions in blocks of `except`, `finally` and `case` are not visited.
+    """
     try:
         source = path.read_bytes() if path.stat().st_size <= LARGEST else b""
         if b'"""' not in source and b"'''" not in source:

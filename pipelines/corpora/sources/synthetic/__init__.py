@@ -1,4 +1,4 @@
-"""The generator: texts with labels and planted facts, for what real text on every machine cannot have.
+"""Generate texts with labels and planted facts, which freely available real texts lack.
 
 Generated texts are marked wherever a number about them is shown. People, companies, addresses and dates come
 from Faker. The texts have the shape of language: few broad domains with many fields, Zipf frequencies, words

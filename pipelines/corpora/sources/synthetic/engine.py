@@ -33,7 +33,7 @@ def zipf(n: int, exponent: float = 1.0) -> np.ndarray:
 
 
 def lexicon(module: str) -> dict[str, Any]:
-    """Return words.yaml beside a module: mappings to tuples, of a list or of the words between semicolons."""
+    """Return words.yaml beside a module. Lists, and strings separated by semicolons, become tuples."""
     return _tuples(yaml.safe_load(Path(module).with_name("words.yaml").read_text("utf-8")))
 
 
