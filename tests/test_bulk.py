@@ -91,6 +91,8 @@ def test_vectors_are_translated_and_other_columns_carried_along():
 def test_spark_style_record_batches_give_the_same_rows():
     """A user gives such a function to DataFrame.mapInArrow."""
     function = batchwise.embed(store.encoder_path("e"), study().encoders["e"])
+    with refusal("there is no column 'text'; there are: id"):
+        function(pa.table({"id": ["a"]}))
     run(**EMBED)
     for path in Path("in").iterdir():
         batches = pq.read_table(path).to_batches(max_chunksize=7)
@@ -199,6 +201,7 @@ def twice_named():
         (lambda: lists([[1.0] * 5]), TRANSLATE, "column 'vector' has 5 dimensions, .* reads 7"),
         (lambda: None, TRANSLATE | {"column": "id"}, r"in/0\.parquet: column 'id' is .*, not vectors"),
         (lambda: lists([[1.0] * 7, [1.0] * 6]), TRANSLATE, "1 of 4 .*: 1 vectors are not of dimension 7"),
+        (lambda: lists([[1.0] * 7, [np.nan] * 7]), TRANSLATE, "1 vectors are not finite, the first in row 1"),
     ],
 )  # fmt: skip
 def test_bad_shards_get_one_line(change, row, line):

@@ -18,7 +18,7 @@ import torch
 
 from pipelines.aligners.core.translator import Translator
 from pipelines.runtime.device import resolve
-from pipelines.runtime.errors import BadInput
+from pipelines.runtime.errors import BadInput, listed
 from pipelines.study import Encoder
 
 pc: Any = pyarrow.compute  # its functions are made at import
@@ -39,7 +39,7 @@ def embed(folder: Path, row: Encoder, column: str = "text", device: str = "auto"
     loaded = load(folder, row, resolve(device))
 
     def function(batch: Batch) -> pa.Table:
-        texts = batch.column(column)
+        texts = _column(batch, column)
         _refuse(pc.fill_null(pc.equal(pc.utf8_trim_whitespace(texts), ""), True), "texts are empty")
         with TemporaryDirectory() as parts:
             vectors = encode(loaded, texts.to_pylist(), row, Path(parts)).vectors
@@ -57,12 +57,14 @@ def translate(translator: Translator, column: str = "vector", device: str = "aut
 
     @torch.inference_mode()
     def function(batch: Batch) -> pa.Table:
-        array = batch.column(column)
+        array = _column(batch, column)
         array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
         wrong = pc.fill_null(pc.not_equal(pc.list_value_length(array), width), True)
         _refuse(wrong, f"vectors are not of dimension {width}")
         flat = pc.list_flatten(array).cast(pa.float32(), safe=False).to_numpy(zero_copy_only=False)
-        translated = translator(torch.from_numpy(flat.copy()).view(-1, width).to(there))
+        vectors = flat.reshape(-1, width)
+        _refuse(pa.array(~np.isfinite(vectors).all(1)), "vectors are not finite")
+        translated = translator(torch.from_numpy(vectors.copy()).to(there))
         return _replaced(batch, column, translated.cpu().numpy())
 
     return function
@@ -74,6 +76,12 @@ def is_vectors(kind: pa.DataType) -> bool:
     return lists and pa.types.is_floating(kind.value_type)
 
 
+def _column(batch: Batch, name: str) -> Any:
+    if name not in batch.schema.names:
+        raise BadInput(f"there is no column {name!r}; there are: {listed(batch.schema.names)}")
+    return batch.column(name)
+
+
 def _refuse(bad: Any, what: str) -> None:
     """Raise BadInput if any row is bad, and name the first."""
     if count := pc.sum(bad).as_py():
@@ -81,7 +89,7 @@ def _refuse(bad: Any, what: str) -> None:
 
 
 def _replaced(batch: Batch, column: str, vectors: np.ndarray) -> pa.Table:
-    """Return the batch with a column `vector` in place of `column`, and of another of its name."""
+    """Return the batch without `column` and without any old `vector`, and with the new `vector`."""
     kept = {n: batch.column(n) for n in batch.schema.names if n not in (column, "vector")}
     made = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
     return pa.table({**kept, "vector": made})
