@@ -67,10 +67,9 @@ class Guesses:
 
 def invert(name: str, row: Invert, study: params.Study, run: track.Run) -> None:
     """Attack, measure, write metrics and examples."""
-    device = resolve(row.device)
-    attacker = load(store.intact(store.inverters_path(row.inverter)), device)
+    attacker = load(store.intact(store.inverters_path(row.inverter)), resolve(row.device))
     folder = store.intact(store.encoder_path(row.encoder))
-    encode = query.as_function(folder, study.encoders[row.encoder], device)
+    encode = query.as_function(folder, study.encoders[row.encoder], attacker.known.device)
     victim = attacked(name, row, attacker, run)
     guesses = attack(attacker, victim, encode, row)
     table = measured(guesses, victim, Queries(encode, attacker.space), row)
@@ -87,11 +86,11 @@ def attacked(name: str, row: Invert, attacker: Attacker, run: track.Run) -> Vict
     """Draw the attacked texts with the row's seed, and translate their vectors.
 
     Texts that the attacker knows are left out. Translations are shifted so that their mean over the split is
-    that of the attacker's vectors. A translator that was fitted on other texts gets it wrong. With
-    `seeds: aligned`, each vector is the mean of its translations by all aligned translators. Raises BadInput
-    for fewer than two texts.
+    that of the attacker's vectors. Translators fitted on other texts shift this mean. With `seeds: aligned`,
+    each vector is the mean of its translations by all aligned translators. Raises BadInput for fewer than two
+    texts.
     """
-    device = resolve(row.device)
+    device = attacker.known.device
     source, target = run.partners(row.source, row.target, device=device)
     corpus = store.read_texts(source, row.corpus)
     known = corpus["text"].is_in(attacker.texts).to_torch()
@@ -147,7 +146,7 @@ def attack(attacker: Attacker, victim: Victim, encode: query.Encode, row: Invert
     for kind, raw in progress(vectors.items(), what="invert", unit="attacks"):
         given = attacker.space(raw)
         near = attacker.nearest(given, row.search.near)
-        first, corrected, queries = written(attacker, raw, near, encode, row)
+        first, corrected, queries = written(attacker, raw, given, near, encode, row)
         peculiar = voters.peculiar(given)
         agreed = consensus(given, attacker.known, attacker.texts)
         out += [
@@ -164,21 +163,21 @@ def attack(attacker: Attacker, victim: Victim, encode: query.Encode, row: Invert
 
 
 def written(
-    attacker: Attacker, raw: Tensor, near: list[list[str]], encode: query.Encode, row: Invert
+    attacker: Attacker, raw: Tensor, given: Tensor, near: list[list[str]], encode: query.Encode, row: Invert
 ) -> tuple[list[str], list[str], int]:
     """Return first guesses for raw vectors (n, e), corrected guesses, and the number of queries.
 
-    First guesses need no query. vec2text's released weights read raw vectors, inverters trained here centred
-    ones of unit length.
+    First guesses need no query. vec2text's released weights read raw vectors, inverters trained here `given`
+    (n, e), centred and of unit length.
     """
     inverter, s = attacker.inverter, row.search
     if isinstance(inverter, Vec2Text):
         queries = Queries(encode, lambda vectors: vectors.to(raw.device))
         first = inverter.invert(raw, queries, 0, 1)
         return first, inverter.invert(raw, queries, s.corrections, s.width), queries.count
-    given, queries = attacker.space(raw), Queries(encode, attacker.space)
-    first = [inverter.text(draft) for draft in inverter.propose(given)]
-    found = search(inverter, given, queries, s, row.seed, attacker.corrector, near)
+    queries = Queries(encode, attacker.space)
+    drafts, found = search(inverter, given, queries, s, row.seed, attacker.corrector, near)
+    first = [inverter.text(draft) for draft in drafts]
     return first, [inverter.text(guess.draft) for guess in found], queries.count
 
 

@@ -189,7 +189,9 @@ def test_an_inverter_learns_and_writes_where_its_vectors_are(there, tmp_path, mo
     for a in (attacker.load(tmp_path), again):
         given = a.space(vectors[:4])
         near = a.nearest(given, 5)
-        guesses = search.search(a.inverter, given, Queries(encode, a.space), settings, 0, a.corrector, near)
+        _, guesses = search.search(
+            a.inverter, given, Queries(encode, a.space), settings, 0, a.corrector, near
+        )
         agreed = consensus(given, a.known, a.texts)
         written.append((near, [a.inverter.text(g.draft) for g in guesses], agreed))
     assert again.known.device.type == there.device.type

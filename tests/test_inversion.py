@@ -116,7 +116,9 @@ def searched(model, corrector=None, **settings):
     queries = Queries(encode, SPACE)
     given = search.Settings(**{"samples": 1, "rounds": 0, "nearest": 0} | settings)
     near = attacker.Attacker(SPACE, LEARNT, KNOWN, model).nearest(ATTACKED, 5)
-    return search.search(model, ATTACKED, queries, given, 0, corrector, near), queries.count
+    first, best = search.search(model, ATTACKED, queries, given, 0, corrector, near)
+    assert first == model.propose(ATTACKED)
+    return best, queries.count
 
 
 def as_near(before, after):

@@ -7,7 +7,6 @@ never run.
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -87,7 +86,7 @@ def load(settings: Settings, dimension: int) -> HubInverter:
     """Load the language model, on the CPU. Raises BadInput if it is neither cached nor reachable."""
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-    with reading(Path(settings.model), "no encoder-decoder language model"):
+    with reading(settings.model, "no encoder-decoder language model"):
         model = AutoModelForSeq2SeqLM.from_pretrained(
             settings.model, trust_remote_code=False, dtype=torch.float32
         )

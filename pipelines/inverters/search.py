@@ -70,15 +70,17 @@ def search(
     seed: int,
     corrector: Decoder | None,
     near: Sequence[Sequence[str]],
-) -> list[Guess]:
-    """Return the best guess for each of the unit `vectors` (n, e), after all searches that `s` asks for.
+) -> tuple[list[Draft], list[Guess]]:
+    """Return the greedy first guess for each of the unit `vectors` (n, e), and the best after all searches
+    that `s` asks for.
 
     near: the attacker's texts nearest to each vector, nearest first.
     """
     run = Search(inverter, vectors, queries, s, torch.Generator().manual_seed(seed))
     # 1. First guesses of each kind: for each vector a list of drafts
     known = [[inverter.draft(text) for text in texts[: s.nearest]] for texts in near]
-    guesses = [[[draft] for draft in inverter.propose(vectors)], known]
+    greedy = inverter.propose(vectors)
+    guesses = [[[draft] for draft in greedy], known]
     if s.splices:
         guesses.append(run.spliced(near))
     if s.samples > 1:
@@ -90,7 +92,7 @@ def search(
     best = [ranked[0] for ranked in run.ranked(pools)]
     # 3. Improve it
     best = run.swap(best)
-    return best if corrector is None else run.correct(best, corrector)
+    return greedy, best if corrector is None else run.correct(best, corrector)
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,8 @@ def splice(
     rounds: int,
     tried: int,
 ) -> list[str]:
-    """Return a text for each of the unit `vectors` (n, e), at least as near as the nearest text with each of
-    its sentences on a line.
+    """Return one text for each of the unit `vectors` (n, e), at least as near as the start: the nearest text,
+    one sentence per line.
 
     near: the texts nearest to each vector, nearest first. queries: texts -> unit vectors. fits: whether a
     text is short enough. tried: pieces in each round.

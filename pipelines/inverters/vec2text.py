@@ -219,7 +219,7 @@ def load(settings: Settings) -> Vec2Text:
 
     config, inversion = _read(settings.pretrained)
     corrector = _read(settings.corrector)[1] if settings.corrector else None
-    with reading(Path(settings.pretrained), "config.json is not that of a vec2text model"):
+    with reading(settings.pretrained, "config.json is not that of a vec2text model"):
         about = asdict(settings) | {
             "backbone": str(config["model_name_or_path"]),
             "tokens": int(config["max_seq_length"]),
@@ -236,7 +236,7 @@ def _read(name: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
     from safetensors.torch import load_file
     from transformers.utils.hub import cached_file
 
-    with reading(Path(name), "no vec2text model"):
+    with reading(name, "no vec2text model"):
         config = json.loads(Path(str(cached_file(name, "config.json"))).read_text(encoding="utf-8"))
         file = cached_file(name, WEIGHTS, _raise_exceptions_for_missing_entries=False)
         if file is None:
@@ -254,14 +254,14 @@ def _built(
     first, second = _filled(about["pretrained"], t5, ["embedding_transform"], inversion), None
     if corrector is not None:
         second = _filled(about["corrector"], t5, [f"embedding_transform_{i}" for i in (1, 2, 3)], corrector)
-    with reading(Path(about["backbone"]), "no tokenizer"):
+    with reading(about["backbone"], "no tokenizer"):
         tokenizer = AutoTokenizer.from_pretrained(about["backbone"], trust_remote_code=False)
     return Vec2Text(first, second, tokenizer, about).eval()
 
 
 def _filled(name: str, t5: Any, blocks: Sequence[str], state: dict[str, Tensor]) -> Network:
     """Build a network with this state. Names that share one tensor (a T5's embeddings) may be stored once."""
-    with reading(Path(name), "not vec2text's weights"), torch.random.fork_rng(devices=[]):
+    with reading(name, "not vec2text's weights"), torch.random.fork_rng(devices=[]):
         first, last = (state[f"{blocks[0]}.{i}.weight"] for i in (0, 3))
         network = Network(t5, blocks, (first.shape[1], first.shape[0], last.shape[0]))
         result = network.load_state_dict(state, strict=False)

@@ -19,6 +19,7 @@ from pipelines.runtime.progress import progress
 NOISE = 0.7  # longest noise added to a unit vector in training: translated vectors miss their targets, too
 NUCLEUS = 0.9  # probability mass that sampling draws from
 KEPT = 20  # likeliest sub-words at a position that `alternatives` draws from
+LIKELIEST = 64  # sub-words at a position that sampling draws from
 TEMPERATURE = 0.7  # softmax temperature when sub-words are sampled
 BATCH = 64
 PADDED = -100  # id of a position after the end of a text in training
@@ -92,7 +93,7 @@ class Writer(nn.Module):
         """Return `count` variants of each draft. Each replaces one sub-word by another that is likely
         there.
         """
-        longest = max(1, *(len(draft.ids) for draft in drafts))
+        longest = max([1, *(len(draft.ids) for draft in drafts)])
         ids = padded(drafts, longest, self.pad)
         variants: list[list[Draft]] = [[] for _ in drafts]
         for swaps, draft, logits in zip(variants, drafts, self(vectors, ids).float().cpu(), strict=True):
@@ -107,9 +108,6 @@ class Writer(nn.Module):
                 at = place // KEPT
                 swaps.append(Draft((*draft.ids[:at], int(others[place]), *draft.ids[at + 1 :]), True))
         return variants
-
-
-LIKELIEST = 64  # sub-words that sampling considers
 
 
 def pick(logits: Tensor, temperature: float, generator: torch.Generator | None) -> Tensor:

@@ -376,7 +376,7 @@ def invert(vectors: Tensor, best: Attempt, seed: int, places: np.ndarray) -> lis
         given = attacker.space(best.translator(vectors))
     queries = Queries(best.encode, attacker.space)
     near = attacker.nearest(given, SEARCH.near)
-    guesses = search.search(attacker.inverter, given, queries, SEARCH, seed, None, near)
+    _, guesses = search.search(attacker.inverter, given, queries, SEARCH, seed, None, near)
     return [
         {
             "row": int(place),
