@@ -73,7 +73,8 @@ def plan(name: str, row: Bulk, study: params.Study) -> tuple[list[Path], shards.
     else:
         folder = store.intact(store.encoder_path(row.made_by)).resolve()
         encoder = study.encoders[row.made_by]
-        made_from = (store.code_digest("batchwise", "bulk", "encoders"), encoder, sources.weights(folder))
+        code, digest = store.code_digest("batchwise", "bulk", "encoders"), sources.digest_of_weights(folder)
+        made_from = (code, encoder, digest)
         make = partial(batchwise.embed, folder, encoder)
     output = store.bulk_path(name).resolve()
     output.mkdir(parents=True, exist_ok=True)

@@ -25,7 +25,7 @@ import numpy as np
 from pipelines import freeze_gc
 from pipelines.aligners.core.translator import best_seed, load_seeds, read_verdicts
 from pipelines.encoders.pooling import open_model
-from pipelines.encoders.sources import weights
+from pipelines.encoders.sources import digest_of_weights
 from pipelines.runtime import intact, sender, store
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Align, Finetune, Row, params
@@ -207,7 +207,7 @@ def _encoder(name: str, row: Finetune, seed: int | None, study: params.Study) ->
         metrics = store.flat({"similarity/dev": store.metrics_of(results)["dev"]}, "/")
         measured = [Measured(name, metrics, {dev: read[dev]})]
     private = study.private(*_corpora(row, study))
-    return Model(log, {"sha256": weights(folder), "private": str(private)}, measured)
+    return Model(log, {"sha256": digest_of_weights(folder), "private": str(private)}, measured)
 
 
 def _corpora(row: Finetune, study: params.Study) -> Iterator[str]:

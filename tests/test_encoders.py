@@ -39,7 +39,7 @@ from transformers import (
 from pipelines.encoders import loading, pooling, sources
 from pipelines.encoders.encode import Encoded, _joined, encode, group, plan
 from pipelines.encoders.loading import load
-from pipelines.encoders.sources import fetch, weights
+from pipelines.encoders.sources import digest_of_weights, fetch
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Encoder
 from tests.hostile import Code
@@ -193,7 +193,9 @@ def test_a_secret_rotation_keeps_every_angle_and_no_coordinate(folders):
         assert np.abs((rotated * plain).sum(1) / (plain * plain).sum(1)).max() < 0.9
     assert np.abs(one - other).max() > 0.01
     transformer = pooling.open_model(folders["t5"], torch.bfloat16)
+    size = len(transformer)
     matrix = pooling.compose(transformer, row(rotation=3))[-1].linear.weight.detach()
+    assert len(transformer) == size
     assert_near(matrix @ matrix.T, torch.eye(len(matrix)))
 
 
@@ -386,9 +388,9 @@ def test_a_model_that_is_not_there_is_one_line(no_network, keys, message, monkey
 def test_other_weights_have_another_digest(folders):
     fetch(row(path=str(folders["t5"])), MODEL)
     dense = next(MODEL.glob("*Dense/model.safetensors"))
-    before = weights(MODEL)
+    before = digest_of_weights(MODEL)
     dense.write_bytes(dense.read_bytes()[:-1] + b"\x01")
-    assert weights(MODEL) != before
+    assert digest_of_weights(MODEL) != before
 
 
 INDEX = json.dumps({"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}})
@@ -484,7 +486,7 @@ def cached(folder, cache, model):
 def test_a_hub_model_in_the_cache_needs_no_network(no_network, folders, model):
     cached(folders["bert"], Path("cache"), model)
     fetch(row(source="hub", model=model), OUT)
-    assert weights(OUT) == weights(folders["bert"])
+    assert digest_of_weights(OUT) == digest_of_weights(folders["bert"])
 
 
 def test_a_part_of_a_hub_model_in_the_cache_is_completed(folders, monkeypatch):

@@ -20,9 +20,9 @@ ENDS = 25  # words at either end of the table
 def compare(model: SentenceTransformer, texts: Sequence[str]) -> tuple[Tensor, pl.DataFrame]:
     """Return the mean cosine of a token's vectors in every two layers, (L, L), and a table of words.
 
-    Layer 0 are the static embeddings. Special tokens are left out. A word is a piece of the vocabulary. Its
-    variance, SBERT-WK's importance, is that of the cosines of neighbouring layers, mean over its occurrences.
-    The table holds the ENDS words of the largest variance, and then those of the smallest.
+    Layer 0 is the output of the embedding layer. Special tokens are left out. A word is a piece of the
+    vocabulary. Its variance, SBERT-WK's importance, is that of the cosines of neighbouring layers, mean over
+    its occurrences. The table holds the ENDS words of the largest variance, and then those of the smallest.
     """
     transformer: Any = model[0]
     tokenizer, cosines, pieces = transformer.tokenizer, [], []

@@ -15,7 +15,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from pipelines.encoders.clip import ClipText, is_clip
 from pipelines.encoders.pooling import NO_MODEL, compose, open_model, positions, width
-from pipelines.encoders.sources import part_folder, weights
+from pipelines.encoders.sources import digest_of_weights, part_folder
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import reading
@@ -54,7 +54,7 @@ def load(folder: Path, row: Encoder, device: torch.device | None = None) -> Load
         return _side_by_side(tuple(load(part_folder(folder, part), part, device) for part in row.parts))
     precision = _precision(row, device)
     with reading(folder):
-        digest = weights(folder)
+        digest = digest_of_weights(folder)
     own = _open(folder, precision)
     prompts, default = own.prompts, own.default_prompt_name or ""  # `compose` keeps neither
     model = compose(own, row).to(device).eval()

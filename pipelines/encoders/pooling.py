@@ -27,7 +27,9 @@ from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import reading
 from pipelines.study import Encoder
 
-Layers = Sequence[Tensor]  # the static embeddings and each layer's output, (batch, tokens, dim)
+Layers = Sequence[
+    Tensor
+]  # the output of the embedding layer (layer 0) and of each layer, (batch, tokens, dim)
 
 
 class LayerPooling(Module):
@@ -104,14 +106,15 @@ def rotation(dimension: int, seed: int) -> Dense:
 
 
 def compose(model: SentenceTransformer, row: Encoder) -> SentenceTransformer:
-    """Replace the modules after the transformer by the row's pooling, if any, and append its rotation.
+    """Return a model with the row's pooling, if any, in place of all after the transformer, and its rotation.
 
-    The model's prompts may be lost. Raise BadInput if there is no transformer to pool, or if it has too few
-    layers.
+    Both models share modules. The model's prompts may be lost. Raise BadInput if there is no transformer to
+    pool, or if it has too few layers.
     """
-    if row.pooling is not None or row.layer is not None:
-        modules = [model[0], *_pooling_modules(model[0], row)]
-        model = SentenceTransformer(modules=modules, device=str(model.device))
+    pooled = row.pooling is not None or row.layer is not None
+    later = _pooling_modules(model[0], row) if pooled else [*model][1:]
+    if pooled or row.rotation is not None:
+        model = SentenceTransformer(modules=[model[0], *later], device=str(model.device))
     if row.rotation is not None:  # appended, because a new model would have it in the transformer's 16 bits
         model.append(rotation(width(model), row.rotation).to(model.device))
     return model

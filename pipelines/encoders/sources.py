@@ -51,7 +51,7 @@ def part_folder(folder: Path, part: Encoder) -> Path:
     return folder / str(part.model).replace("/", "--")
 
 
-def weights(folder: Path) -> str:
+def digest_of_weights(folder: Path) -> str:
     """Return the sha256 of the weight file; with several, of the list of their names and digests.
 
     Raise BadInput if there are none, or if files that an index lists are missing.
