@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pipelines.encoders import layers
-from pipelines.encoders.encode import distinct, encode_each
+from pipelines.encoders.encode import encode_each, indexed
 from pipelines.encoders.loading import load
 from pipelines.measures import geometry
 from pipelines.measures import similarity as measures
@@ -34,7 +34,7 @@ def similarity(name: str, row: Similarity, study: params.Study, run: track.Run) 
     folder = store.intact(store.encoder_path(row.encoder))
     loaded = load(folder, encoder, resolve(row.device))
     run.input(store.corpus_path(row.corpus), "pairs")
-    texts, places = distinct([*frame["text"], *frame["pair"]])
+    texts, places = indexed([*frame["text"], *frame["pair"]])
     digest = store.digest(store.corpus_path(row.corpus))
     made_from = (store.code_digest("encoders"), row, encoder, loaded.weights, str(loaded.device), digest)
     with store.work("similarity", name, *made_from) as parts:

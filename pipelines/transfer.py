@@ -7,8 +7,8 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from pipelines.encoders.encode import distinct, encode_each
-from pipelines.encoders.linear import linear_accuracy
+from pipelines.encoders.encode import encode_each, indexed
+from pipelines.encoders.linear import linear_correct
 from pipelines.encoders.loading import load
 from pipelines.measures.intervals import share
 from pipelines.runtime import stage, store, track
@@ -35,7 +35,7 @@ def transfer(name: str, row: Transfer, study: params.Study, run: track.Run) -> N
     made_from = (store.code_digest("encoders"), row, encoder, loaded.weights, str(loaded.device), digest)
     with store.work("transfer", name, *made_from) as parts:
         for number, ((task,), sentences) in enumerate(corpus.group_by("task", maintain_order=True)):
-            texts, index = distinct(sentences["text"])
+            texts, index = indexed(sentences["text"])
             found = encode_each(loaded, texts, encoder, row.poolings, parts / f"task-{number}")
             where = f"corpus {row.corpus}, task {task}"
             for pooling, vectors in found.items():
@@ -75,7 +75,7 @@ def correct(where: str, vectors: np.ndarray, sentences: pl.DataFrame, seed: int)
     right = []
     for train, test, held in parts:
         sides = vectors[train], labels[train], vectors[test], labels[test]
-        right.append(linear_accuracy(*sides, held, STRENGTHS))
+        right.append(linear_correct(*sides, held, STRENGTHS))
     return torch.cat(right)
 
 

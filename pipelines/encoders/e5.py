@@ -107,7 +107,7 @@ def _state(file: BinaryIO, width: int, inner: int) -> dict[str, Tensor]:
     # The file has no pooler. Without these zeros transformers draws other weights at each call.
     state = {"pooler.dense.weight": torch.zeros(width, width).half()}
     state["pooler.dense.bias"] = torch.zeros(width).half()
-    for _ in range(*values(file, "i")):
+    for _ in range(values(file, "i")[0]):
         name = file.read(*values(file, "H")).decode()
         quantised, count, offset, _ = values(file, "BIQQ")
         layer, _, part = name.partition(".")

@@ -85,7 +85,7 @@ def encode(
     return Encoded(vectors, tokens.truncated)
 
 
-def distinct(texts: Iterable[str]) -> tuple[list[str], list[int]]:
+def indexed(texts: Iterable[str]) -> tuple[list[str], list[int]]:
     """Return every text once, in the order of its first occurrence, and the place of each of `texts`."""
     texts = list(texts)
     places = {text: place for place, text in enumerate(dict.fromkeys(texts))}

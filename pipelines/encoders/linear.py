@@ -11,7 +11,7 @@ from pipelines.runtime.errors import BadInput
 STRENGTHS = tuple(10.0**k for k in range(-3, 4))  # C of the logistic regression
 
 
-def linear_accuracy(
+def linear_correct(
     train: np.ndarray,
     labels: np.ndarray,
     test: np.ndarray,

@@ -35,7 +35,7 @@ UNKNOWN, START, END = 0, 1, 2  # <unk>, <s>, </s>
 SHORT, REMEMBERED = 24, 100_000  # longest word that is cached, and the number of cached words
 
 
-class Encoded(NamedTuple):
+class PieceIds(NamedTuple):
     """The part of `tokenizers.Encoding` that is used."""
 
     ids: list[int]
@@ -54,14 +54,14 @@ class Pieces:
         self.file, self._whole = file, UsePureTokenizer(file)
         self._short = lru_cache(REMEMBERED)(self._ids)
 
-    def encode_batch(self, texts: Sequence[str], add_special_tokens: bool = False) -> list[Encoded]:
+    def encode_batch(self, texts: Sequence[str], add_special_tokens: bool = False) -> list[PieceIds]:
         """Encode, with at least one id per text. There are no special tokens to add."""
         encoded = []
         for text in texts:
             ids = []
             for word in text.split(" "):
                 ids += self._short(word) if len(word) <= SHORT else self._ids(word)
-            encoded.append(Encoded(ids or [UNKNOWN]))
+            encoded.append(PieceIds(ids or [UNKNOWN]))
         return encoded
 
     def _ids(self, word: str) -> list[int]:
