@@ -99,7 +99,7 @@ def channels(request, empty_store, tmp_path_factory):  # noqa: F811
         shutil.copy(empty_store, root)
         patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{root}/mlflow.db")
         patch.setattr(query, "as_function", lambda folder, row, device=None: encode)
-        attacker = SimpleNamespace(texts=[], space=Space(torch.zeros(3)))
+        attacker = SimpleNamespace(texts=[], known=torch.empty(0, 3), space=Space(torch.zeros(3)))
         patch.setattr(invert, "load", lambda folder, device: attacker)
         patch.setattr(invert, "attack", guesses)
         patch.setattr(track, "start_sender", small.InAThread)
