@@ -50,8 +50,8 @@ def report(name: str, row: None, study: Study, run: track.Run) -> None:
     path = page.write(store.REPORT / "report.html", f"{study.study}: universal geometry", markdown)
     with store.atomic(path.with_name("findings.md")) as draft:
         draft.write_text(alone(study, found, path), encoding="utf-8")
-    for name in (path.name, "report.md", "findings.md"):
-        run.artifact(path.with_name(name))
+    for file in (path.name, "report.md", "findings.md"):
+        run.artifact(path.with_name(file))
     for picture in sorted(drawing.FOLDER.glob("*.png")):
         run.artifact(picture, "pictures")
     print(path)
@@ -80,8 +80,8 @@ def alone(study: Study, found: list[Finding], html: Path) -> str:
         textwrap.fill(f"{n}. {finding.sentence}", 110, subsequent_indent="   ", break_on_hyphens=False)
         for n, finding in enumerate(found, 1)
     ]
-    page = f"The page: {html} and {html.with_suffix('.md')}"
-    return "\n\n".join([TITLE.format(escaped(study.study)), *sentences, page]) + "\n"
+    where = f"The page: {html} and {html.with_suffix('.md')}"
+    return "\n\n".join([TITLE.format(escaped(study.study)), *sentences, where]) + "\n"
 
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ def neighbours(path: Path, frame: pl.DataFrame, title: str) -> None:
 
 
 def labels(path: Path, metrics: dict[str, Any], row: Attributes, source: str, target: str) -> None:
-    """Top-k for the first k and wording: the attack between its floor and its ceiling."""
+    """Draw top-k for the first k and wording: the attack between its floor and its ceiling."""
     names = {
         "majority": "floor: the commonest labels",
         "naive": f"{source}, untranslated",
@@ -104,18 +104,15 @@ def labels(path: Path, metrics: dict[str, Any], row: Attributes, source: str, ta
 
 
 def facts(path: Path, metrics: dict[str, Any], row: Invert, source: str, target: str) -> None:
-    """Private facts that correction recovers: the attack between its floor and its ceiling."""
+    """Draw private facts that correction recovers: the attack between its floor and its ceiling."""
     names = {
         "mismatched": "floor: vectors of other texts",
         "translated": f"{source}, translated to {target}",
         "ceiling": f"true {target} (ORACLE)",
     }
-    shares = {}
-    for method in names:
-        count = metrics.get(method, {}).get("corrected", {}).get("facts", {}).get("all")
-        if count and count["recoverable"]:
-            shares[method] = share(count["recovered"], count["recoverable"])
-    if shares:
+    counts = {method: metrics[method]["corrected"]["facts"]["all"] for method in names}
+    if counts["translated"]["recoverable"]:
+        shares = {method: share(count["recovered"], count["recoverable"]) for method, count in counts.items()}
         attack(path, names, shares, f"private facts of {row.corpus} that are recovered")
 
 

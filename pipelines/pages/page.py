@@ -71,14 +71,18 @@ def rendered(title: str, markdown: str, folder: Path) -> str:
     head += f"<title>{html.escape(title)}</title><style>{STYLE}</style>"
     body = parser.renderer.render(tokens, parser.options, {})
     body = body.replace("<table>", "<div class='table'><table>").replace("</table>", "</table></div>")
-    body = re.sub("<th>([^<]+)</th>", partial(defined, folder), body)
+    glossary = GLOSSARY.read_text(encoding="utf-8") if GLOSSARY.is_file() else ""
+    body = re.sub("<th>([^<]+)</th>", partial(defined, glossary, folder), body)
     return f"<!doctype html><html lang='en'><head>{head}</head><body>{body}</body></html>\n"
 
 
-def defined(folder: Path, title: re.Match) -> str:
-    """Link a column's title, on a page of the folder, to its definition in the glossary if it has one."""
+def defined(glossary: str, folder: Path, title: re.Match) -> str:
+    """Link a column's title, on a page of the folder, to its definition in the glossary if it has one.
+
+    glossary: its text.
+    """
     text = title[1]
-    if GLOSSARY.is_file() and f"\n## {text}\n" in GLOSSARY.read_text(encoding="utf-8"):
+    if f"\n## {text}\n" in glossary:
         text = f"<a href='{os.path.relpath(GLOSSARY, folder)}#{slug(text)}'>{text}</a>"
     return f"<th>{text}</th>"
 

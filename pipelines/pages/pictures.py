@@ -16,6 +16,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 SOURCE, TARGET = "#d95f02", "#1b6ca8"  # safe for colour-blind readers
+LINES = 60  # texts whose two vectors are joined
 
 
 @contextmanager
@@ -54,7 +55,7 @@ def success(path: Path, panels: dict[str, dict[str, dict[int, list[float]]]], of
         axes[0, 0].set_ylabel("top-1, held-out pairs")
 
 
-def spaces(path: Path, points: pl.DataFrame, source: str, target: str, lines: int = 60) -> None:
+def spaces(path: Path, points: pl.DataFrame, source: str, target: str) -> None:
     """Draw both clouds on the target's first two principal axes; lines join the two vectors of one text.
 
     One row per text: untranslated_x, untranslated_y, translated_x, translated_y, target_x, target_y.
@@ -63,7 +64,7 @@ def spaces(path: Path, points: pl.DataFrame, source: str, target: str, lines: in
     clouds = {name: points.select(f"{name}_x", f"{name}_y").to_numpy() for name in names}
     with figure(path, ncols=2, figsize=(9.5, 4.6), sharex=True, sharey=True) as (_, axes):
         for ax, name in zip(axes, ("untranslated", "translated"), strict=True):
-            ends = np.stack([clouds[name][:lines], clouds["target"][:lines]])  # (2, lines, 2)
+            ends = np.stack([clouds[name][:LINES], clouds["target"][:LINES]])  # (2, LINES, 2)
             ax.plot(ends[..., 0], ends[..., 1], color="0.6", lw=0.6, zorder=1)
             ax.scatter(*clouds["target"].T, s=5, color=TARGET, alpha=0.5, lw=0, label=target, zorder=2)
             ax.scatter(*clouds[name].T, s=5, color=SOURCE, alpha=0.5, lw=0, label=source, zorder=3)

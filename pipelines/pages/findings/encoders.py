@@ -16,7 +16,7 @@ KINDS = {"points": "weighted point sets", "vector": "single vectors, as in CLIP"
 
 
 def geometry(study: Study) -> Finding | None:
-    """The pair of encoders that shares most neighbours above chance, and the pair that shares least.
+    """Name the pair of encoders that shares most neighbours above chance, and the one that shares least.
 
     Rows whose texts mostly repeat, as names of classes do, are left out: their neighbours are ties.
     """
@@ -48,7 +48,7 @@ def geometry(study: Study) -> Finding | None:
 
 
 def training(study: Study) -> Finding | None:
-    """An encoder before and after training here: the best on test pairs, else on dev pairs."""
+    """Compare an encoder before and after training here: the best on test pairs, else on dev pairs."""
     trained = {n: (row, metrics) for n, (row, metrics) in measured(study, "finetune").items() if row.steps}
     if not trained:
         return None
@@ -80,7 +80,9 @@ def test_metrics(study: Study, name: str) -> dict[str, Any] | None:
 
 
 def image_text(study: Study) -> Finding | None:
-    """Point sets beside single vectors, at the largest dimension that both have, else the first of each."""
+    """Compare point sets and single vectors: of the largest dimension that both have, else the first of
+    each.
+    """
     every = {n: row for n, row in measured(study, "evaluate_image_text").items() if "zero_shot" in row[1]}
     if not every:
         return None

@@ -12,7 +12,7 @@ from pipelines.study.params import Study
 
 
 class Finding(NamedTuple):
-    """Plain sentences, the first of which is the claim; their picture, if drawn; their table's anchor."""
+    """Hold sentences, the first of which is the claim, their picture, if drawn, and their table's anchor."""
 
     sentence: str
     picture: Path | None
@@ -25,12 +25,12 @@ def finding(sentences: Sequence[str], picture: Path | None, heading: str) -> Fin
 
 
 def of_corpus(study: Study, name: str) -> str:
-    """`synthetic-tweets (GENERATED)`, `docstrings (real)`"""
+    """Return `synthetic-tweets (GENERATED)`, `docstrings (real)`"""
     return f"{name} ({origin(study, name).partition(':')[0]})"
 
 
 def seeds_of(count: float) -> str:
-    """`1 seed`, `mean of 2 seeds`"""
+    """Return `1 seed`, `mean of 2 seeds`"""
     return "1 seed" if count == 1 else f"mean of {count:.0f} seeds"
 
 
@@ -39,15 +39,20 @@ def verdicts(metrics: dict[str, Any]) -> Counter[str]:
     return Counter(seed["label"] for seed in metrics.get("by seed", {}).values())
 
 
+def mostly_aligned(labels: Counter[str]) -> bool:
+    """Return whether more than half of the seeds are aligned."""
+    return labels["aligned"] * 2 > labels.total()
+
+
 def counted(labels: Counter[str]) -> str:
-    """`2 of 2 seeds aligned`, `1 of 3 seeds aligned, 2 failed`"""
+    """Return `2 of 2 seeds aligned`, `1 of 3 seeds aligned, 2 failed`"""
     others = [f", {labels[label]} {label}" for label in ("partial", "doubtful", "failed") if labels[label]]
     seeds = "seed" if labels.total() == 1 else "seeds"
     return f"{labels['aligned']} of {labels.total()} {seeds} aligned{''.join(others)}"
 
 
 def above_floor(leak: Interval) -> str:
-    """`+9.1 points (95 % interval +6.4 to +11.8)`; `at floor level, ...` if 0 is in the interval."""
+    """Return `+9.1 points (95 % interval +6.4 to +11.8)`; `at floor level, ...` if 0 is in the interval."""
     value, low, high = (f"{100 * number:+.1f}" for number in leak)
     said = f"{value} points (95 % interval {low} to {high})"
     return said if leak.above_zero else f"at floor level, {said}"

@@ -5,7 +5,15 @@ from typing import Any
 
 from pipelines.measures.intervals import Interval
 from pipelines.pages.drawing import encoders, picture_path
-from pipelines.pages.findings.finding import Finding, above_floor, counted, finding, of_corpus, verdicts
+from pipelines.pages.findings.finding import (
+    Finding,
+    above_floor,
+    counted,
+    finding,
+    mostly_aligned,
+    of_corpus,
+    verdicts,
+)
 from pipelines.pages.tables import measured, percent
 from pipelines.pages.tables.leakage import attack_title, facts_above_floor, labels_above_floor
 from pipelines.runtime import store
@@ -16,7 +24,7 @@ Leaks = Mapping[str, tuple[Any, Interval]]  # name -> (row, above the floor)
 
 
 def attribute_inference(study: Study) -> Finding | None:
-    """Labels nearest to translated vectors, above the commonest labels."""
+    """Say how many texts get a right label, above the commonest labels."""
     every = measured(study, "attributes")
     leaks = {n: (row, labels_above_floor(m, row.wordings[0], row.k[0])) for n, (row, m) in every.items()}
     if not leaks:
@@ -41,7 +49,7 @@ def attribute_inference(study: Study) -> Finding | None:
 
 
 def inversion(study: Study) -> Finding | None:
-    """Private facts in texts written from translated vectors, above those from vectors of other texts."""
+    """Count private facts in texts written from translated vectors, above those from other texts' vectors."""
     every = measured(study, "invert")
     leaks = {n: (row, leak) for n, (row, m) in every.items() if (leak := facts_above_floor(m))}
     if not leaks:
@@ -91,6 +99,6 @@ def by(study: Study, row: Attributes | Invert) -> str:
     phrases = [row.translator, "ORACLE" if fit.supervision == "oracle" else fit.supervision]
     if fitted_on != row.corpus:
         phrases.append(f"fitted on {fitted_on}")
-    if labels and labels["aligned"] * 2 <= labels.total():
+    if labels and not mostly_aligned(labels):
         phrases.append(f"judged {counted(labels)}")
     return ", ".join(phrases)

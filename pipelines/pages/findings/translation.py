@@ -4,7 +4,15 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 from pipelines.pages.drawing import encoders, picture_path
-from pipelines.pages.findings.finding import Finding, counted, finding, of_corpus, seeds_of, verdicts
+from pipelines.pages.findings.finding import (
+    Finding,
+    counted,
+    finding,
+    mostly_aligned,
+    of_corpus,
+    seeds_of,
+    verdicts,
+)
 from pipelines.pages.tables import ENOUGH, measured, percent
 from pipelines.pages.tables.translation import title, unmeasured
 from pipelines.runtime import store
@@ -12,8 +20,8 @@ from pipelines.study import Align, Evaluate
 from pipelines.study.params import Study
 
 
-class Measured(NamedTuple):
-    """A row of `evaluate`, its metrics, and how its translator was judged."""
+class Translation(NamedTuple):
+    """Hold a row of `evaluate`, its metrics, and how its translator was judged."""
 
     name: str
     row: Evaluate
@@ -25,11 +33,11 @@ class Measured(NamedTuple):
 
     @property
     def aligned(self) -> bool:
-        return self.labels["aligned"] * 2 > self.labels.total()
+        return mostly_aligned(self.labels)
 
     @property
     def apart(self) -> bool:
-        """Whether the fit has no document on both sides."""
+        """Say whether the fit has no document on both sides."""
         return self.fit.halves == "documents"
 
     @property
@@ -38,7 +46,7 @@ class Measured(NamedTuple):
 
 
 def translation(study: Study) -> Finding | None:
-    """The best unpaired translator, beside an oracle and the untranslated vectors of the same pairs.
+    """Describe the best unpaired translator, beside an oracle and the untranslated vectors of the same pairs.
 
     Better is, in this order: measured on the corpus of the fit, aligned, of real texts, without a document on
     both sides, of higher top-1.
@@ -81,7 +89,7 @@ def translation(study: Study) -> Finding | None:
     )
 
 
-def translations(study: Study) -> list[Measured]:
+def translations(study: Study) -> list[Translation]:
     """Return every row of `evaluate` that has results."""
     judged, spaces, fits, out = store.alignments(study), study.spaces(), study.translators(), []
     for name, (row, metrics) in measured(study, "evaluate").items():
@@ -89,14 +97,14 @@ def translations(study: Study) -> list[Measured]:
         labels = verdicts(judged.get(row.translator, {}))
         on_fit_corpus = study.corpora_of(fit) == [corpus]
         real = study.corpora[corpus].source != "synthetic"
-        out.append(Measured(name, row, metrics, fit, labels, on_fit_corpus, real))
+        out.append(Translation(name, row, metrics, fit, labels, on_fit_corpus, real))
     return out
 
 
-def best_rival(every: list[Measured], best: Measured, supervision: str) -> Measured | None:
+def best_rival(every: list[Translation], best: Translation, supervision: str) -> Translation | None:
     """Return the best translator of another supervision on the same pairs, ranked in batches of one size."""
 
-    def pairs(m: Measured) -> tuple:
+    def pairs(m: Translation) -> tuple:
         return m.row.source, m.row.target, m.row.split, m.row.batch
 
     rivals = [m for m in every if pairs(m) == pairs(best) and m.fit.supervision == supervision]
@@ -104,7 +112,7 @@ def best_rival(every: list[Measured], best: Measured, supervision: str) -> Measu
 
 
 def judgement(study: Study) -> Finding | None:
-    """The best verdict on an unpaired translator that no true pairs measure."""
+    """Describe the best verdict on an unpaired translator that no true pairs measure."""
     fits, spaces = study.translators(), study.spaces()
     evaluated = {row.source for row in study.evaluate.values()}
     judged = {

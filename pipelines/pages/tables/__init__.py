@@ -1,6 +1,7 @@
 """The report's tables.
 
-Each function returns one section as lines of Markdown, or no lines if it has no results.
+Each function returns one section as lines of Markdown. All but Corpora, the published numbers and the last
+section return no lines without results.
 """
 
 import re

@@ -30,13 +30,13 @@ TRANSFER_LEGEND = """Accuracy x 100 of a logistic regression on frozen vectors, 
 TRAINED_LEGEND = """SimCSE. The dev split of the pairs named here also chose the step, so these numbers are
 optimistic. See Similarity for test pairs."""
 GEOMETRY_LEGEND = """*Chance* is the mean over random pairings of the texts. *Calibrated* is above 0 only if p
-is at most .05. *Top-1* is the best translation between the two, in either direction. *Labels matched* is the
-share of labels that are found by the cosines between their centroids alone, of other texts on either side.
-Their *p* says whether the true match is better than random ones."""
+is at most .05. *Top-1* is the best translation between the two, in either direction. *Labels matched*: share
+of labels matched by cosines between label centroids. The two sides have different texts. *p* says whether the
+true match is better than random ones."""
 
 
 def similarity_table(study: Study) -> list[str]:
-    """One block per set of pairs: every encoder measured on it, best first."""
+    """Return one block per set of pairs: every encoder measured on it, best first."""
     blocks = []
     for (corpus, split), every in grouped(study, "similarity", "corpus", "split").items():
         names, rows = sorted(every, key=lambda n: -every[n][1]["spearman"]), []
@@ -59,7 +59,7 @@ def similarity_table(study: Study) -> list[str]:
 
 
 def transfer_table(study: Study) -> list[str]:
-    """One block per set of tasks: every encoder and pooling, best mean over tasks first."""
+    """Return one block per set of tasks: every encoder and pooling, best mean over tasks first."""
     blocks = []
     for corpus, every in grouped(study, "transfer", "corpus").items():
         found = []
@@ -106,7 +106,7 @@ def start(row: Finetune) -> str:
 
 
 def trained_table(study: Study) -> list[str]:
-    """Every encoder trained here, before training and at the chosen step."""
+    """List every encoder trained here, before training and at the chosen step."""
     rows, images = [], []
     for name, (row, metrics) in measured(study, "finetune").items():
         texts = f"{row.corpus} ({origin(study, row.corpus)})"
@@ -119,7 +119,7 @@ def trained_table(study: Study) -> list[str]:
 
 
 def geometry_table(study: Study) -> list[str]:
-    """One block per row: every two encoders, beside the best translation between them."""
+    """Return one block per row: every two encoders, beside the best translation between them."""
     blocks = []
     for name, (row, metrics) in measured(study, "geometry").items():
         pairs = {pair: m for pair, m in metrics.items() if isinstance(m, dict)}

@@ -15,7 +15,7 @@ partner among the k nearest. Mean ± standard deviation over seeds. {lower_is_be
 
 
 def image_text_table(study: Study) -> list[str]:
-    """One block per corpus: every pair of encoders measured on it."""
+    """Return one block per corpus: every pair of encoders measured on it."""
     blocks = []
     for corpus, of_corpus in grouped(study, "evaluate_image_text", "corpus").items():
         metrics = [m for _, m in of_corpus.values()]

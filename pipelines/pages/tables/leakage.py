@@ -45,7 +45,7 @@ def attack_title(study: Study, verb: str, name: str, row: Attributes | Invert) -
 
 
 def attributes_table(study: Study) -> list[str]:
-    """One block per row: the scores of every wording of the labels, for every kind of vectors."""
+    """Return one block per row: the scores of every wording of the labels, for every kind of vectors."""
     blocks = []
     for name, (row, metrics) in measured(study, "attributes").items():
         columns, rows = shown(measures(row.k)), []
@@ -73,7 +73,7 @@ def labels_above_floor(metrics: dict[str, Any], wording: str, k: int) -> Interva
 
 
 def inversion_table(study: Study) -> list[str]:
-    """One block per row: every attack by every method, and the facts that correction recovers, by kind."""
+    """Return one block per row: every attack by every method, and facts that correction recovers, by kind."""
     blocks = []
     for name, (row, metrics) in measured(study, "invert").items():
         attacks = {attack: metrics[attack] for attack in ATTACKS if attack in metrics}
@@ -103,7 +103,7 @@ def facts_above_floor(
 
     None if there is no fact.
     """
-    leak = metrics.get(attack, {}).get(method, {}).get("facts", {}).get(kind, {})
+    leak = metrics[attack][method]["facts"][kind]
     return Interval(leak["above_floor"], leak["low"], leak["high"]) if "low" in leak else None
 
 
@@ -137,8 +137,8 @@ def examples(name: str, leak: Interval | None) -> list[str]:
     else:
         best = best.sort("token_f1", descending=True)
         said = (
-            f"The {SHOWN} guesses that share most words with their true texts. No facts are listed: they are"
-            " at floor level."
+            f"Of the {len(best)} texts with the most recovered facts, the {SHOWN} whose guesses share most"
+            " words. No facts are listed: they are at floor level."
         )
     rows = [[escaped(value or "") for value in row] for row in best.head(SHOWN)[list(columns)].iter_rows()]
     return [said, "", *table(columns.values(), rows)]

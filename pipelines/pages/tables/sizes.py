@@ -25,7 +25,7 @@ Curve = dict[int, list[float]]  # number -> top-1 of every seed
 
 
 def sizes_table(study: Study) -> list[str]:
-    """A table and a picture of success against vectors, and against known pairs."""
+    """Return a table and a picture of success against vectors, and against known pairs."""
     blocks = []
     for of, title, file in SECTIONS:
         if curves := sizes(study, of):

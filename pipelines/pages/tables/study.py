@@ -17,9 +17,7 @@ AGAIN = """A row of a table above is a row of params.yaml under its verb, and a 
 
 
 def published_table(study: Study) -> list[str]:
-    """The papers' numbers beside ours; apart from them, without a number of ours, those of other data or
-    encoders.
-    """
+    """Return the papers' numbers beside ours, and apart from them those of other data or encoders."""
     beside = [published_cells(row) for row in study.published.values() if row.comparable]
     apart = [[*quoted(row), row.of or ""] for row in study.published.values() if not row.comparable]
     lines = []

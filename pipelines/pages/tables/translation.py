@@ -36,7 +36,7 @@ or the splits that its row names. The verdict is its agreement with fits to othe
 
 
 def corpora_table(study: Study) -> list[str]:
-    """One row per corpus."""
+    """Return one row per corpus."""
     rows = [
         [name, origin(study, name), m["rows"], m["test"], f"{m['words']:.0f}", m["labels"] or ""]
         for name, m in store.read_metrics("collect", study.corpora).items()
@@ -46,7 +46,7 @@ def corpora_table(study: Study) -> list[str]:
 
 
 def translation_table(study: Study) -> list[str]:
-    """One block per pair of embeddings: unpaired translators first, then naive ones and oracles."""
+    """Return one block per pair of embeddings: unpaired translators first, then naive ones and oracles."""
     judged, spaces, fits, blocks = store.alignments(study), study.spaces(), study.translators(), []
     for (source, target), every in grouped(study, "evaluate", "source", "target").items():
         names = sorted(every, key=lambda n: KINDS.index(fits[every[n][0].translator].supervision))
@@ -73,7 +73,7 @@ def translation_table(study: Study) -> list[str]:
 
 
 def retrieval_table(study: Study) -> list[str]:
-    """One row per translator that judged queries measure."""
+    """Return one row per translator that judged queries measure."""
     rows, measures = [], shown(retrieval.MEASURES)
     for name, (row, metrics) in measured(study, "evaluate").items():
         if found := metrics.get("retrieval"):
@@ -116,7 +116,7 @@ def title(study: Study, source: str, target: str) -> str:
 
 
 def judged_table(study: Study) -> list[str]:
-    """One row per translator that only its verdict judges."""
+    """Return one row per translator that only its verdict judges."""
     fits, spaces, rows = study.translators(), study.spaces(), []
     collected = store.read_metrics("collect", study.corpora)
     for name, metrics in unmeasured(study).items():
