@@ -27,3 +27,13 @@ def test_every_table_has_a_state_and_its_rows():
         assert result, what  # a result, a cost or a reason
         for study, pattern in re.findall(r"`(\S+): (\S+)`", named):
             assert any(fnmatch(row, pattern) for row in rows(study)), f"{what}: {study}: {pattern}"
+
+
+def test_hours_of_vec2vec_are_its_steps_times_the_measured_step():
+    page, log = ((ROOT / f"docs/{name}.md").read_text("utf-8") for name in ("paper", "experiments/vec2vec"))
+    milliseconds = float(re.findall(r"\| bf16 \| ([\d.]+)", log)[0])
+    costs = re.findall(r"(\d+) rows of (\d+) seeds .* ([\d,]+) a seed \| \|.* (\d+)(?: in all)? \|", page)
+    assert len(costs) == 3
+    for cost in costs:
+        rows, seeds, steps, hours = (int(n.replace(",", "")) for n in cost)
+        assert round(rows * seeds * steps * milliseconds / 3.6e6) == hours
