@@ -1,5 +1,6 @@
 """Find and open files of the user, which may be damaged or hostile."""
 
+import math
 import os
 import re
 from collections.abc import Iterator
@@ -42,6 +43,14 @@ def files_in(folder: Path) -> list[Path]:
     if left_out := len(files) - len(inside):
         print(f"{folder}: {left_out} links lead out of the folder and are not read")
     return inside
+
+
+def number(text: str | None) -> float:
+    """Return the number that a field of a table has; NaN if it has none."""
+    try:
+        return float(text or "")
+    except ValueError:
+        return math.nan
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import Any
 import polars as pl
 
 from pipelines.corpora.core import texts
-from pipelines.corpora.core.files import located
+from pipelines.corpora.core.files import located, number
 from pipelines.runtime.errors import BadInput, listed
 from pipelines.study import PathCorpus
 
@@ -90,19 +90,12 @@ def qrels(file: Path, table: pl.DataFrame) -> dict[str, dict[str, float]]:
     """Return {query: {document: grade}} of a table with these three columns. Raises BadInput."""
     if table.width != 3:
         raise BadInput(f"{file}: {table.width} columns; three are needed: query, document, grade")
-    if math.isfinite(_number(table.columns[2])):
+    if math.isfinite(number(table.columns[2])):
         raise BadInput(f"{file}: its first line is a judgement; a header is needed")
     found: dict[str, dict[str, float]] = {}
     for query, document, grade in table.cast(pl.String).iter_rows():
-        value = _number(grade)
+        value = number(grade)
         if not math.isfinite(value):
             raise BadInput(f"{file}: the grade of query {query!r} is no number")
         found.setdefault(query, {})[document] = value
     return found
-
-
-def _number(text: str | None) -> float:
-    try:
-        return float(text or "")
-    except ValueError:
-        return math.nan

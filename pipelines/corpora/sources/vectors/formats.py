@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipelines.corpora.core.files import number
 from pipelines.corpora.core.parquet import shards
 from pipelines.corpora.sources.vectors import stores
 from pipelines.corpora.sources.vectors.limits import (
@@ -427,7 +428,7 @@ def _places(path: Path, ahead: list[list[str]], column: str | None) -> tuple[lis
     if column is None and len({*found}) == 1:
         above = first[found[0]] if found[0] < len(first) else ""
         return found[:1], not VECTOR.fullmatch(above) and above not in MISSING
-    if column is None and len(first) > 1 and not any(np.isnan(_number(field)) for field in first):
+    if column is None and len(first) > 1 and not any(np.isnan(number(field)) for field in first):
         headers = [[str(i) for i in range(start, start + len(first))] for start in (0, 1)]
         return list(range(len(first))), first in headers
     if wide := _wide(first, column):
@@ -441,15 +442,8 @@ def _field(path: Path, place: str, row: list[str], at: list[int], wide: int) -> 
     if len(row) <= max(at) or (wide and len(row) != wide):
         raise BadInput(f"{path}: {place} has {len(row)} fields")
     if wide:
-        return [_number(row[i]) for i in at]
+        return [number(row[i]) for i in at]
     return None if row[at[0]] in MISSING else row[at[0]]
-
-
-def _number(field: str) -> float:
-    try:
-        return float(field)
-    except ValueError:
-        return np.nan
 
 
 # ---------------------------------------------------------------- arrays
