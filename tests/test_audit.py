@@ -605,7 +605,7 @@ TARGETS = [
         "{defence: cells 4, leakage: 0.1, recall: 0.99}",
         ["leakage of cells 4: 0.200;", "recall of cells 4: 0.950;"],
     ),
-    ("{defence: drop 0.50, recall: 0}", ["drop 0.5: not measured"]),
+    ("{defence: drop 0.50, recall: 0}", ["leakage and recall of drop 0.5: not measured"]),
 ]
 
 
@@ -655,9 +655,10 @@ def test_bad_targets_are_one_line_before_any_work(gated, monkeypatch, yaml, more
 
 def test_all_mistyped_targets_are_named():
     message = "leakge: unknown key; did you mean 'leakage'.*; recal: unknown key; did you mean 'recall'"
-    put("targets.yaml", "{leakge: 1, recal: 1}")
-    with refusal(message):
-        audits.gate.targets_of(Path("targets.yaml"), [], False)
+    for yaml, said in (("{leakge: 1, recal: 1}", message), ("defence: magic", "^targets.yaml: .*no 'magic'")):
+        put("targets.yaml", yaml)
+        with refusal(said):
+            audits.gate.targets_of(Path("targets.yaml"), [], False)
 
 
 def test_the_job_of_the_docs_runs(gated):
@@ -735,6 +736,11 @@ def test_a_gate_on_a_failed_attack_looks_at_verdict_and_numbers_alone():
 def test_a_share_that_is_its_limit_is_no_miss():  # .29 * 100 is below 29 in floating point
     found = replace(findings(), leaks=[{"what": "texts", "found": 29, "of": 100, "floor": 1}])
     assert audits.gate.missed(audits.gate.Targets(texts=0.29), found) == []
+
+
+def test_facts_are_not_measured_in_texts_that_state_none():
+    found = replace(findings(), leaks=[{"what": "facts", "found": 0, "of": 0, "floor": 0}])
+    assert audits.gate.missed(audits.gate.Targets(facts=0.1), found) == ["facts: not measured"]
 
 
 def test_the_best_verdict_wins_over_the_best_score(world):

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from pipelines.measures.intervals import share
 from pipelines.pages import page, pictures
@@ -15,7 +15,8 @@ KEPT, LEFT = 0.9, 0.5
 SCALE = "(the scale is: none shown, unknown, high)"
 SHOWN = 12  # inverted texts
 Rows = list[dict[str, Any]]  # of one of the page's tables
-VERDICTS = ("failed", "doubtful", "partial", "aligned")  # worst first
+Label = Literal["failed", "doubtful", "partial", "aligned"]  # of a verdict, worst first
+VERDICTS = get_args(Label)
 ABOUT = {  # of each section
     "This audit": "What was audited, with what, and when.",
     "The dump": "Far off: vectors so much further from the centre than the others that they must be errors.",

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field, ValidationError
 
 from pipelines.measures.defences import Defence
-from pipelines.pages.audit import VERDICTS, Findings, leakage_to_best, unfinished
+from pipelines.pages.audit import VERDICTS, Findings, Label, leakage_to_best, unfinished
 from pipelines.runtime.errors import BadInput
 from pipelines.study.params import faults
 from pipelines.study.reading import read
@@ -22,7 +22,7 @@ class Targets(Row):
 
     defence: str = "none"  # the one in use, as `--defences` names it
     # The strongest attack that is tolerated
-    verdict: Literal["failed", "doubtful", "partial", "aligned"] | None = None
+    verdict: Label | None = None
     encoder: Share = None  # highest share of vectors whose encoder is named, by a fit or a fingerprint
     texts: Share = None  # highest share of vectors that are matched to their true text
     labels: Share = None  # highest share of vectors with the label of their true text
@@ -33,11 +33,14 @@ class Targets(Row):
 
 def targets_of(path: Path, defences: Sequence[Defence], truth: bool) -> Targets:
     """Read targets. Raises BadInput for other content, and for what the audit does not try or measure."""
+    content = read(path)
     try:
-        targets = Targets.model_validate(read(path))
+        targets = Targets.model_validate(content)
         in_use = str(Defence.of(targets.defence))  # `noise 0.10` is `noise 0.1`
     except ValidationError as error:
         raise BadInput(f"{path}: {'; '.join(faults(error))}") from None
+    except BadInput as error:
+        raise BadInput(f"{path}: {error}") from None
     if in_use not in ("none", *map(str, defences)):
         raise BadInput(f"{path}: defence: {in_use!r} is not tried")
     by_defence = targets.leakage is not None or targets.recall is not None
@@ -65,10 +68,11 @@ def missed(targets: Targets, findings: Findings) -> list[str]:
     found = {row["what"]: row for row in findings.leaks}
     limits = {name: limit for name in LEAKS if (limit := getattr(targets, name)) is not None}
     for name, limit in limits.items():
-        if name not in found:
+        row = found.get(name)
+        if not row or not row["of"]:  # true texts may state no facts
             out.append(f"{name}: not measured")
-        elif found[name]["found"] / max(found[name]["of"], 1) > limit:
-            out.append(f"{name}: {found[name]['found']} of {found[name]['of']}; at most {limit:g}")
+        elif row["found"] / row["of"] > limit:
+            out.append(f"{name}: {row['found']} of {row['of']}; at most {limit:g}")
     return out + _missed_by_defence(targets, findings)
 
 
@@ -78,7 +82,7 @@ def _missed_by_defence(targets: Targets, findings: Findings) -> list[str]:
         return []
     row = next((row for row in findings.defences if row["defence"] == targets.defence), None)
     if row is None:
-        return [f"{targets.defence}: not measured"]
+        return [f"leakage and recall of {targets.defence}: not measured"]
     out = []
     left, kept = leakage_to_best(row), row["recall"]
     if targets.leakage is not None and left > targets.leakage:
