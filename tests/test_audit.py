@@ -388,6 +388,8 @@ def test_noise_is_as_long_as_it_says():
         ("cells 301", "301 cells are more than the 300 vectors"),
         ("noise much", "a kind and a number are needed"),
         ("round 39", "at most 15"),
+        ("noise", "noise 0: a number above 0"),
+        ("binary 1", "binary 1: no number"),
     ],
 )
 def test_a_defence_that_cannot_be_is_one_line(name, message):

@@ -161,7 +161,7 @@ def test_measures_are_taken_where_the_vectors_are(there):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_defence_changes_vectors_where_they_are(kind, there):
     x, _ = clouds()
-    defence = Defence(kind, {"noise": 0.5, "drop": 0.5, "cells": 3}.get(kind, 1))
+    defence = Defence(kind, {"noise": 0.5, "drop": 0.5, "cells": 3, "round": 1}.get(kind, 0))
     (a,) = there.move(x)
     kept, moved = defend(x, defence, 3), defend(a, defence, 3)
     there.same(kept, moved)

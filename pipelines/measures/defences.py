@@ -38,11 +38,12 @@ class Defence:
             raise BadInput(f"defence: there is no {self.kind!r}; there are: {', '.join(KINDS)}")
         scale = self.scale
         needs = {
+            "noise": (0 < scale < math.inf, "a number above 0"),
             "drop": (0 < scale <= 1, "a share of the dimensions in (0, 1]"),
             "cells": (scale >= 1 and scale % 1 == 0, "a whole number of cells, at least 1,"),
             "round": (0 <= scale <= 15 and scale % 1 == 0, "a whole number of decimals, at most 15,"),
         }
-        right, what = needs.get(self.kind, (0 <= scale < math.inf, "a number of at least 0"))
+        right, what = needs.get(self.kind, (scale == 0, "no number"))
         if not right:
             raise BadInput(f"defence: {self.kind} {scale:g}: {what} is needed")
 
