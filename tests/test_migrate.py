@@ -102,6 +102,13 @@ def test_pairs_are_the_first_rows_or_a_table_of_ids():
     assert migrate.known_pairs("pairs.csv", old, new).tolist() == [[i + 50, i] for i in range(10)]
 
 
+def test_a_text_that_is_there_twice_is_not_found():  # as in `translation.top1`
+    np.save("twice.npy", TEXTS[[*range(20), 0]])
+    pairs = torch.arange(20)[:, None].expand(-1, 2)
+    top1, _ = migrate.measure(Identity(64, 64), index("old.parquet"), index("twice.npy"), pairs)
+    assert top1 == pytest.approx(0.95)
+
+
 @pytest.mark.parametrize("pairs", ["", "--pairs 200"])
 def test_a_wrong_map_moves_nothing(capsys, pairs):
     np.save("new.npy", np.random.default_rng(1).normal(size=(1500, 64)))
@@ -136,6 +143,7 @@ def test_judged_documents_need_ids_that_are_unique(capsys):
     ("options", "says"),
     [
         ("--out new.npy", "new.npy: is an input of this command"),
+        ("--out 7/new.npy --qrels 7", "7/new.npy: is an input of this command, or in one"),
         ("--out qrels.tsv/moved.npy", "cannot be written"),
         ("--pairs 9999", "1500 and 1600 vectors"),
         ("--pairs 3", "at least 10"),
@@ -151,6 +159,7 @@ def test_judged_documents_need_ids_that_are_unique(capsys):
     ],
 )
 def test_bad_input_is_one_line(capsys, options, says):
+    Path("7").mkdir()
     write_pairs("twice.csv", range(20), [*range(19), 0])
     put("bare.csv", Path("twice.csv").read_text().partition("\n")[2])
     put("bare.tsv", Path("qrels.tsv").read_text().partition("\n")[2])

@@ -93,8 +93,9 @@ def migrate(args: Namespace) -> Answer:
     pairs, or if the map is right for a part of the vectors.
     """
     stored, new = sides(args, args.old, args.new)
-    given = (args.old, args.new, args.pairs, args.queries, args.old_queries, args.qrels)
-    check_output(args.out, stored, [name for name in given if name and not name.isdecimal()])
+    pairs = None if (args.pairs or "").isdecimal() else args.pairs  # a number is no file
+    given = (args.old, args.new, pairs, args.queries, args.old_queries, args.qrels)
+    check_output(args.out, stored, [*filter(None, given)])
     old, new = Index.of(stored), Index.of(new)
     judged = Judged.of(args, old, new.vectors.shape[1])
     known = known_pairs(args.pairs, old, new)
@@ -103,7 +104,7 @@ def migrate(args: Namespace) -> Answer:
 
     # 1. Fit the unpaired map, with the training pairs as a hint, and Procrustes to the training pairs.
     pairs = (old.vectors[train[:, 0]], new.vectors[train[:, 1]]) if len(train) else None
-    # The target leaves out the test pairs: else their texts would be on both sides.
+    # Leave the test pairs out of the target, so that the fit does not see what measures it.
     unseen = torch.isin(torch.arange(len(new.vectors)), test[:, 1])
     target = new.vectors[~unseen]
     how = {"seed": args.seed, "restarts": args.restarts, "match_in": "smaller"}
@@ -121,7 +122,8 @@ def migrate(args: Namespace) -> Answer:
     label = verdict.label
     if pairs and not partial:
         label = "aligned" if foscttm[best] <= RIGHT else "failed"
-    lines = [f"verdict: {verdict.label} (agreement {verdict.agreement:.2f}), {len(old.vectors)} vectors"]
+    about = f"{verdict.label} (agreement {verdict.agreement:.2f}), {len(old.vectors)} vectors"
+    lines = [f"verdict on the unpaired map: {about}"]
     if pairs:
         found = f"of {len(test)} known pairs are nearest among {len(new.vectors)} new vectors"
         lines += [f"{name}: {share:.3f} {found}" for name, share in top1.items()]
@@ -179,7 +181,7 @@ def measure(map: Translator, old: Index, new: Index, pairs: Tensor) -> tuple[flo
     moved, mean = map(old.vectors[pairs[:, 0]]), keys.mean(0)
     normalized = torch.nn.functional.normalize(moved - mean, dim=1)
     rank = translation.ranks(normalized, centred_unit(keys))
-    return float((rank < 2).float().mean()), float((rank - 1).mean() / (len(keys) - 1))
+    return float((rank <= 1).float().mean()), float((rank - 1).mean() / (len(keys) - 1))
 
 
 @dataclass(frozen=True)
