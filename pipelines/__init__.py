@@ -4,7 +4,8 @@ import gc
 import os
 import sys
 
-if sys.argv[0] == "-m":  # one of our modules is being started: see `freeze_gc`
+# `python -m pipelines.<verb>` is being started: see `freeze_gc`. sys.argv lacks the name of the module.
+if sys.argv[0] == "-m" and sys.orig_argv[-len(sys.argv)].removeprefix("-m").startswith("pipelines."):
     gc.disable()
 
 # Set before torch loads. Threads that wait by spinning take cores from threads that work: on a busy machine

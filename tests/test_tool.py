@@ -72,6 +72,12 @@ def test_the_command_imports_neither_dagster_nor_dvc_nor_mlflow():
     assert completed("python", "-c", code).stdout.strip() == "set()"
 
 
+def test_the_garbage_collector_stays_on_in_programs_of_others(own_folder):
+    put("mine/__init__.py", "import gc, pipelines; print(gc.isenabled())")
+    put("mine/__main__.py", "")
+    assert completed("python", "-m", "mine").stdout == "True\n"
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_explains_itself(command, capsys):
     with pytest.raises(SystemExit, match="0"):
