@@ -22,14 +22,14 @@ import torch
 
 from pipelines.aligners import wasserstein_procrustes
 from pipelines.aligners.core.parts import Parts
-from pipelines.aligners.core.translator import Identity, read_verdicts
+from pipelines.aligners.core.translator import Identity, read_verdicts, save
 from pipelines.aligners.core.verdict import Verdict
 from pipelines.corpora.sources.vectors import limits
 from pipelines.fitting import arrays, fits
 from pipelines.fitting.fits import write_verdicts
 from pipelines.tool import Answer, doctor, encoders, translate, validate
 from pipelines.tool.__main__ import main
-from tests.small import completed, put, read_yaml, refusal, two_encoders, write_yaml
+from tests.small import completed, normal, put, quick_fit, read_yaml, refusal, two_encoders, write_yaml
 
 PARTS = Parts(torch.zeros(64), torch.eye(2, 64), torch.tensor([True, False]))
 QUICK = {
@@ -101,6 +101,8 @@ def test_every_command_explains_itself(command, capsys):
         ("audit here.npy --seed -1", "--seed -1"),
         ("translate apply no here.npy --out x.parquet", "no: no translators there"),
         ("translate apply no here.npy --out x.txt", "vectors are written to files"),
+        ("translate apply vec2vec two.npy --out x.npy", "two.npy: vectors of 9 dimensions; the map takes 6"),
+        ("translate fit . here.npy --out here.npy", "here.npy/seed-0.safetensors: cannot be written"),
         ("translate judge no here.npy two.npy", "rows must be pairs"),
         ("translate judge no here.npy same.npy", "same.npy: all 9 vectors are the same"),
         ("validate no.yaml", "no.yaml: "),
@@ -113,6 +115,8 @@ def test_bad_input_is_one_line_and_exit_code_2(own_folder, capsys, command, says
     np.save("here.npy", np.eye(9))
     np.save("two.npy", np.eye(2, 9))
     np.save("same.npy", np.ones((9, 9)))
+    Path("vec2vec").mkdir()
+    save(quick_fit("vec2vec", normal(40, 6), normal(40, 6, seed=1)), Path("vec2vec/seed-0"))
     assert says in refused(capsys, *shlex.split(command))
 
 
@@ -143,6 +147,8 @@ def test_a_map_is_fitted_applied_and_judged_on_files(own_folder, monkeypatch, ca
     assert main(["translate", "--json", "apply", "map", "held", "--out", "m.parquet"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"] == 200
     assert pl.read_parquet("m.parquet").columns == ["id", "vector"]
+    assert main(["translate", "apply", "map", "moved.parquet", "--out", "m.parquet"]) == 0
+    assert pl.read_parquet("m.parquet").columns == ["id", "vector"]  # `aligned` was of another map
     doubtful = Verdict(0.3, "doubtful", 0.1, 50)
     for file in Path("map").glob("seed-0.*"):
         shutil.copy(file, file.with_stem("seed-1"))
@@ -174,6 +180,16 @@ def test_a_map_is_fitted_applied_and_judged_on_files(own_folder, monkeypatch, ca
     monkeypatch.setattr(translate, "save", Mock(side_effect=KeyboardInterrupt))
     assert main(["translate", "fit", "old.npy", "new.npy", "--out", "stopped", "--restarts", "0"]) == 130
     assert not read_verdicts(Path("stopped"))  # it was of the map before
+
+
+def test_a_failed_fit_advises_what_its_user_can_do(own_folder, monkeypatch, capsys):
+    np.save("a.npy", np.eye(9))
+    found = Identity(9, 9), Verdict(0.0, "failed", 0.1, 50, 0.0), None
+    monkeypatch.setattr(arrays, "fit_parts", lambda *_, **__: found)
+    assert main(["translate", "fit", "a.npy", "a.npy", "--out", "map"]) == 0
+    out = capsys.readouterr().out
+    assert "failed (agreement 0.10); to try: more texts on both sides, more --restarts" in out
+    assert "match_in" not in out
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from pipelines import batchwise
 from pipelines.aligners.core.cloud import checked
 from pipelines.aligners.core.parts import Parts
 from pipelines.aligners.core.translator import Translator, best_seed, load_seeds, read_verdicts, save
+from pipelines.aligners.core.verdict import NEXT
 from pipelines.corpora.core.files import located
 from pipelines.corpora.sources.vectors import Stored, formats, limits
 from pipelines.evaluate import scored
@@ -32,8 +33,8 @@ PARTS = "parts.safetensors"  # in the folder of a map: for which source vectors 
 
 def fit(args: Namespace) -> Answer:
     """Write a translator that `pipelines.load` reads, its verdict, and the parts that it is right for."""
-    source, target = (side.matrix() for side in sides(args, args.source, args.target))
     check_map(args.out, args.seed)
+    source, target = (side.matrix() for side in sides(args, args.source, args.target))
     how = {"seed": args.seed, "restarts": args.restarts}
     translator, verdict, parts = arrays.fit_parts(source, target, **how)
     write_verdicts(args.out, {})  # the last map's are gone before a new map is there
@@ -43,9 +44,10 @@ def fit(args: Namespace) -> Answer:
     if parts:
         with atomic(args.out / PARTS) as draft:
             parts.save(draft)
-    said = [f"{len(source)} vectors to {len(target)}: {args.out}", str(verdict)]
+    about = str(verdict).removesuffix(NEXT)
     if not verdict.share:
-        said.append("known pairs: `migrate --pairs`")
+        about += "to try: more texts on both sides, more --restarts, or known pairs (`migrate --pairs`)"
+    said = [f"{len(source)} vectors to {len(target)}: {args.out}", about]
     return Answer(said, {"map": str(args.out), "verdict": asdict(verdict)})
 
 
@@ -59,14 +61,14 @@ def check_map(folder: Path, seed: int) -> None:
 def apply(args: Namespace) -> Answer:
     """Translate SOURCE. Of parquet to parquet or arrow, the other columns are kept.
 
-    A column `aligned` tells for which rows the map is right, if `fit` found any.
+    A column `aligned` tells for which rows the map is right, if `fit` found any. That of SOURCE is left out.
     """
     source = Stored.of(args.source, args)
     width = check_output(args.out, source, [args.source])
     translators, verdicts = load_seeds(args.map), read_verdicts(args.map)
     seed = best_seed(translators, verdicts)
     translator = translators[seed]
-    if (takes := translator.config.get("source_dim", width)) != width:
+    if (takes := translator.source_dim or width) != width:
         raise BadInput(f"{args.source}: vectors of {width} dimensions; the map takes {takes}")
     parts = Parts.load(args.map / PARTS) if (args.map / PARTS).exists() else None
     rows = write(args.out, source, translator, parts)
@@ -111,15 +113,14 @@ def write(path: Path, source: Stored, translator: Translator, parts: Parts | Non
 
     With parts they get the column `aligned`, except in `.npy`, which holds vectors alone.
     """
-    alone = path.suffix == ".npy"
-    tables = _translated(source, translator, None if alone else parts)
-    first = next(tables)
-    if alone:
-        flat = ((len(x), x["vector"].combine_chunks().flatten()) for x in chain([first], tables))
-        blocks = [vectors.to_numpy().reshape(rows, -1) for rows, vectors in flat]
+    if path.suffix == ".npy":
+        columns = (table["vector"].combine_chunks() for table in _translated(source, translator, None))
+        blocks = [column.flatten().to_numpy().reshape(len(column), -1) for column in columns]
         with atomic(path) as draft, open(draft, "wb") as file:
             np.save(file, np.concatenate(blocks))
         return sum(map(len, blocks))
+    tables = _translated(source, translator, parts)
+    first = next(tables)
     opener, rows = pq.ParquetWriter if path.suffix == ".parquet" else pa.ipc.new_file, 0
     with atomic(path) as draft, opener(draft, first.schema) as writer:
         for table in chain([first], tables):
@@ -138,11 +139,11 @@ def _translated(source: Stored, translator: Translator, parts: Parts | None) -> 
             table = function(batch)
         except BadInput as error:  # which numbers the rows of this batch
             raise BadInput(f"{source.path}, rows from {rows} on: {error}") from None
+        table = table.select([name for name in table.column_names if name != "aligned"])
         if parts:
-            kept = table.drop_columns([name for name in table.column_names if name == "aligned"])
             flat = batch.column(column).flatten().cast(pa.float32(), safe=False)
             right = parts.rows(torch.tensor(flat.to_numpy(zero_copy_only=False)).view(len(table), -1))
-            table = kept.append_column("aligned", pa.array(right.numpy()))
+            table = table.append_column("aligned", pa.array(right.numpy()))
         yield table
         rows += len(table)
 
