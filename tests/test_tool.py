@@ -85,6 +85,7 @@ def test_every_command_explains_itself(command, capsys):
     out = capsys.readouterr().out
     assert f"example: universal-geometry {command}" in out
     assert "exit codes:" in out
+    assert ("FIRST,SECOND" in out) == (command == "migrate")  # the others read one file
 
 
 @pytest.mark.parametrize(
@@ -269,6 +270,8 @@ def test_an_answer_is_printed_wherever_it_can_be(monkeypatch, capsys):
         for code, stdout in enumerate((ascii, full)):
             monkeypatch.setattr("sys.stdout", stdout)
             assert main(["ls"]) == code
+    monkeypatch.setattr("sys.stdout", None)  # closed: >&-
+    assert main(["ls"]) == 0
     assert capsys.readouterr().err.endswith("printed: [Errno 28] No space left on device\n")
 
 

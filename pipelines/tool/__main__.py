@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from contextlib import redirect_stdout
 from importlib import import_module
 from importlib.metadata import version
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from pipelines.tool import Answer
 
 CODES = "exit codes: 0 done, 1 error, 2 bad input, 3 a target missed or (migrate) a wrong map, 130 Ctrl-C"
 STORES = "a file, or a folder of parquet, Chroma or LanceDB: docs/audit.md lists the formats"
+OF_TWO = "; of two files: FIRST,SECOND"
 Parser = argparse.ArgumentParser
 
 
@@ -31,6 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     A command's module is imported only when it runs: help needs no torch.
     argv: None: the arguments of this process, which ends at once if threads are left.
     """
+    sys.stdout = sys.stdout or StringIO()  # None if it was closed
     if argv is None:
         code = main(sys.argv[1:])
         if threading.active_count() > 1:  # after Ctrl-C a thread may be in torch: a usual exit would abort
@@ -54,8 +57,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"{parser.prog} {args.command}: stopped", file=sys.stderr)
         return 130
-    data = json.loads(json.dumps(answer.data, default=str), parse_constant=lambda _: None)  # no NaN in JSON
-    said = json.dumps(data, indent=2) if args.json else "\n".join(answer.lines)
+    said = "\n".join(answer.lines)
+    if args.json:  # which has no NaN
+        data = json.loads(json.dumps(answer.data, default=str), parse_constant=lambda _: None)
+        said = json.dumps(data, indent=2)
     encoding = sys.stdout.encoding or "utf-8"
     try:
         print(said.encode(encoding, "backslashreplace").decode(encoding), flush=True)
@@ -88,24 +93,26 @@ def commands() -> Parser:
         return one
 
     _audit(command("audit.run", "attack a dump of vectors, and write one page", "audit dump.parquet"))
-    translate = command(
-        "translate.fit",
-        "fit a map between two spaces without pairs, apply it, or measure it on pairs",
-        "translate fit old.parquet new.parquet --out map",
+    _translate(
+        command(
+            "translate.fit",
+            "fit a map between two spaces without pairs, apply it, or measure it on pairs",
+            "translate fit old.parquet new.parquet --out map",
+        )
     )
-    _translate(translate)
-    migrate = command(
-        "migrate.migrate",
-        "move an index into the space of a new encoder, and say what it cost",
-        "migrate old.parquet new.parquet --pairs pairs.csv --out moved.parquet",
+    _migrate(
+        command(
+            "migrate.migrate",
+            "move an index into the space of a new encoder, and say what it cost",
+            "migrate old.parquet new.parquet --pairs pairs.csv --out moved.parquet",
+        )
     )
-    _migrate(migrate)
     _identify(command("identify.run", "name the encoder of a dump", "identify dump.parquet"))
     validate = command("validate.run", "validate a study", "validate studies/own.yaml")
     validate.add_argument("study", type=Path, metavar="STUDY")
     ls = command("doctor.ls", "list encoders, aligners and studies", "ls encoders")
     ls.add_argument("what", nargs="?", choices=("encoders", "aligners", "studies"))
-    command("doctor.run", "say what is installed, and what mends what is missing", "doctor")
+    command("doctor.run", "show what is installed, and how to install what is missing", "doctor")
     return parser
 
 
@@ -117,11 +124,10 @@ def _json(parser: Parser, default: Any = False) -> None:
     parser.add_argument("--json", action="store_true", default=default, help="print one JSON object")
 
 
-def _stored(parser: Parser) -> None:
-    parser.add_argument(
-        "--column", help="the column, array or key that holds the vectors; of two files: FIRST,SECOND"
-    )
-    parser.add_argument("--collection", help="of Chroma, or the table of LanceDB or sqlite-vec; the same")
+def _stored(parser: Parser, files: str = "") -> None:
+    """Add the options that choose vectors of a file; `files`: how to choose them of two."""
+    parser.add_argument("--column", help=f"the column, array or key that holds the vectors{files}")
+    parser.add_argument("--collection", help=f"of Chroma, or the table of LanceDB or sqlite-vec{files}")
 
 
 def _fits(parser: Parser) -> None:
@@ -138,7 +144,8 @@ def _attacked(parser: Parser) -> None:
     parser.add_argument(
         "--encoders",
         type=_names,
-        help="names of `ls`, hub ids, folders; by default those installed (audit: and minilm+use)",
+        help="names of `ls`, hub ids or folders, separated by commas; default: all installed "
+        "(audit: also minilm+use)",
     )
     parser.add_argument("--limit", type=int, help="vectors of the dump, drawn at random: 20,000 by default")
     parser.add_argument("--known", type=int, help="texts of the attacker, drawn at random: 6,000 by default")
@@ -163,7 +170,8 @@ def _identify(parser: Parser) -> None:
     parser.add_argument(
         "--fit",
         action=argparse.BooleanOptionalAction,
-        help="also fit a translator to each encoder; by default if no fingerprint fits 1,000 or more vectors",
+        help="also fit a translator to each encoder; default: only if no fingerprint matches at least 1,000 "
+        "vectors",
     )
 
 
@@ -186,7 +194,7 @@ def _translate(parser: Parser) -> None:
     judge.add_argument("target", metavar="TARGET")
     judge.set_defaults(run="translate.judge")
     for action in (fit, apply, judge):
-        _stored(action)
+        _stored(action, "" if action is apply else OF_TWO)
         _json(action, argparse.SUPPRESS)  # else it would undo a --json before the action
 
 
@@ -202,7 +210,7 @@ def _migrate(parser: Parser) -> None:
     parser.add_argument("--queries", metavar="FILE", help="vectors of judged queries, by the new encoder")
     parser.add_argument("--old-queries", metavar="FILE", help="the same queries by the old encoder")
     parser.add_argument("--qrels", metavar="TSV", help="query, document, grade, as in BEIR")
-    _stored(parser)
+    _stored(parser, OF_TWO)
     _fits(parser)
 
 
