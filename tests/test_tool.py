@@ -256,7 +256,10 @@ def test_a_cache_that_cannot_be_written_is_one_line(tmp_path, monkeypatch, numbe
 
 
 def test_what_there_is_to_choose_from(tmp_path, monkeypatch, capsys):
-    found = said(capsys, "ls")[1]
+    for e5 in (False, True):
+        monkeypatch.setattr(encoders, "find_spec", lambda name, e5=e5: e5)
+        found = said(capsys, "ls")[1]
+        assert ("e5" in found["encoders"]) == e5
     assert set(found["encoders"]) == set(encoders.PACKAGED)
     assert "sample" in found["studies"]
     monkeypatch.chdir(tmp_path)

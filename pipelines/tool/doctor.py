@@ -14,8 +14,9 @@ import torch
 import pipelines
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
+from pipelines.study.reading import read
 from pipelines.tool import Answer
-from pipelines.tool.encoders import PACKAGED, cache
+from pipelines.tool.encoders import cache, installed
 
 PACKAGE = "universal-geometry"
 ROOM = 2e9  # bytes of disk that encoders and drafts need
@@ -70,7 +71,7 @@ def _version(name: str) -> str | None:
 
 def ls(args: Namespace) -> Answer:
     """List encoders, aligners and the studies of this folder, each with one line."""
-    tables = {"encoders": lambda: PACKAGED, "aligners": aligners, "studies": studies}
+    tables = {"encoders": installed, "aligners": aligners, "studies": studies}
     data = {name: table() for name, table in tables.items() if args.what in (None, name)}
     lines = []
     for name, rows in data.items():
@@ -91,8 +92,6 @@ def aligners() -> dict[str, str]:
 
 def studies() -> dict[str, str]:
     """Return the studies of the folder `studies` here, each with what it says about itself."""
-    from pipelines.study.reading import read
-
     found = {}
     for path in sorted(Path("studies").glob("*.yaml")):
         try:

