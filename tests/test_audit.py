@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import polars as pl
@@ -34,9 +35,10 @@ from pipelines.inverters import decoder, search
 from pipelines.measures.defences import Defence, Keys, defend, known_pair_attacks, recall_kept
 from pipelines.measures.vectors import neighbours, overlap
 from pipelines.pages.audit import Findings, Tried, advice, write
+from pipelines.runtime.errors import BadInput
 from pipelines.study import VectorsCorpus
 from pipelines.tool import audit as audits
-from pipelines.tool import encoders
+from pipelines.tool import encoders, identify
 from pipelines.tool.__main__ import main
 from tests.hostile import chroma, content, elements, hnswlib, lines, table, vec0
 from tests.small import ROOT, normal, put, quick_fit, refusal, rotation, seeded
@@ -176,7 +178,7 @@ def test_only_names_of_dimensions_are_a_header(first, rows):
 def test_commands_choose_a_collection(capsys):
     write_chroma(Path("dump"), more=NOTES)
     for command in (["translate", "fit"], ["migrate"]):
-        more = "dump", "dump", "--out", "a.npy", "--collection", "no"
+        more = "dump", "dump", "--out", f"{command[0]}.npy", "--collection", "no"
         assert "none is called 'no'" in refused(capsys, *command, *more)
 
 
@@ -784,6 +786,24 @@ def test_encoders_side_by_side_are_enough_if_they_fit(world, monkeypatch, label,
         replace(ALIGNED, label=label, share=0.7 * (label == "partial")), encoders=("minilm+use", "use")
     )
     assert len(found.tried) == tried
+
+
+def test_encoders_are_opened_before_texts_are_read(world, monkeypatch):
+    monkeypatch.setattr(encoders, "opened", Mock(side_effect=BadInput("no model")))
+    monkeypatch.setattr(audits, "known_texts", None)
+    with refusal("no model"):
+        world(ALIGNED)
+    with refusal("no model"):
+        identify.fits(Path("dump.npy"), audits.Options())
+
+
+def test_few_vectors_are_not_compared_with_encoders_of_another_width(world, monkeypatch):
+    np.save("dump.npy", np.load("dump.npy")[:50])
+    encode = Mock(return_value=torch.ones(1, 20))
+    monkeypatch.setattr(encoders, "opened", lambda *_: encode)
+    with refusal(r"\d\d vectors, but a fit needs at least 100"):
+        world(ALIGNED)
+    encode.assert_called_once_with(["width"])
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,11 @@ def test_what_the_numbers_do_not_name_is_fitted(capsys, monkeypatch):
     assert named(capsys, vectors(3, 1000))["encoder"] is None
 
 
+def test_too_few_vectors_for_a_fit_are_compared_with_fingerprints(capsys):
+    found = named(capsys, vectors(3, 50), "--fit")
+    assert ({*found["matches"]}, found["fits"]) == ({"minilm", "use"}, [])
+
+
 def test_many_small_groups_of_rows_are_read_as_one(capsys, monkeypatch):
     monkeypatch.setattr(identify, "fits", lambda *given: [ALIGNED])
     frame = pl.DataFrame({"vector": vectors(3, 1000).tolist()})  # as many as a fit needs
@@ -69,7 +74,7 @@ def test_many_small_groups_of_rows_are_read_as_one(capsys, monkeypatch):
 def test_a_fingerprint_is_made_once(tmp_path, monkeypatch):
     monkeypatch.undo()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(identify, "texts", list)
+    monkeypatch.setattr(identify, "fingerprint_texts", list)
     encode = Mock(return_value=torch.from_numpy(vectors(1, 300)))
     monkeypatch.setattr(encoders, "opened", lambda name, device: encode)
     made, again = identify.fingerprint_of("minilm"), identify.fingerprint_of("minilm")
@@ -77,7 +82,7 @@ def test_a_fingerprint_is_made_once(tmp_path, monkeypatch):
     encode.assert_called_once()
 
 
-@pytest.mark.parametrize("rows", [np.zeros((3, 8)), np.full((3, 8), np.nan)])
+@pytest.mark.parametrize("rows", [np.zeros((3, 8)), np.full((3, 8), np.nan), np.full((3, 8), 1e300)])
 def test_a_dump_without_a_vector_is_one_line(capsys, rows):
     np.save("dump.npy", rows)
     refused(capsys, "identify", "dump.npy")

@@ -119,9 +119,8 @@ class Attempt:
     known: Tensor  # (m, e) raw, of the texts
     encode: query.Encode
     translator: Translator
-    right: Tensor | None = (
-        None  # (n,) bool, the vectors of the dump that are mapped correctly; None: no evidence
-    )
+    # (n,) bool, the vectors of the dump that are mapped correctly; None: no evidence
+    right: Tensor | None = None
 
 
 def audit(dump: Path, options: Options, keep: Callable[[Findings], object] | None = None) -> Findings:
@@ -134,6 +133,7 @@ def audit(dump: Path, options: Options, keep: Callable[[Findings], object] | Non
     taken, vectors = sampled(dump, options)
     if out := taken.left_out + taken.far_off:
         print(f"audit: {out} vectors of {taken.rows} are left out: zero, NaN or far off", file=sys.stderr)
+    opened = by_width(vectors, options)
     texts = known_texts(options)
     truth = true_texts(options.truth, taken)
     about = {
@@ -145,7 +145,6 @@ def audit(dump: Path, options: Options, keep: Callable[[Findings], object] | Non
         "repeated": taken.repeated,
     }
     findings = Findings(dump.name, about)
-    opened = by_width(vectors, options)
     weights = {f"encoder {name}": 1.0 for name in opened} | {"topics": 0.0, "inverted texts": 1.0}
     share = min(1.0, DEFENDED / len(vectors))
     weights |= {f"defence {defence}": share for defence in options.defences_to_try()}
@@ -159,7 +158,7 @@ def audit(dump: Path, options: Options, keep: Callable[[Findings], object] | Non
     try:
         best = try_encoders(vectors, texts, opened, options, steps, findings.tried)
         if findings.evidence:
-            measure_leaks(taken, vectors, best, options, steps, findings, truth)
+            exploit(taken, vectors, best, options, steps, findings, truth)
         findings.unfinished = ""
     except KeyboardInterrupt:
         if not findings.tried:
@@ -167,7 +166,7 @@ def audit(dump: Path, options: Options, keep: Callable[[Findings], object] | Non
     return findings
 
 
-def measure_leaks(
+def exploit(
     taken: dumps.Sample,
     vectors: Tensor,
     best: Attempt,
@@ -181,7 +180,7 @@ def measure_leaks(
     All of this is about the part of the vectors for which the translator is right. `truth`: the texts behind
     the vectors, if they are known.
     """
-    print(audit_page.conclusion(findings), file=sys.stderr, flush=True)
+    print(f"audit: {best.tried.verdict} with {best.tried.encoder}", file=sys.stderr, flush=True)
     rows = torch.arange(len(vectors), device=vectors.device)
     if best.tried.share < 1:
         rows = rows[best.right]
@@ -191,12 +190,12 @@ def measure_leaks(
     steps.begin("inverted texts")
     drawn = shuffled(len(vectors), options.seed).tolist()
     true = [truth[i] for i in rows.tolist()] if truth else []
-    known = [i for i in drawn if true and true[i]][:MEASURED]
-    inverted = known[:FACTS] or drawn[:SHOWN]
+    with_truth = [i for i in drawn if true and true[i]][:MEASURED]
+    inverted = with_truth[:FACTS] or drawn[:SHOWN]
     findings.inversions = invert(vectors[inverted], best, options.seed, taken.places[rows[inverted].cpu()])
-    if known:
-        guesses = [row["guess"] for row in findings.inversions]
-        findings.leaks = leaks(vectors[known], [true[i] for i in known], best, options.labels, guesses)
+    if with_truth:
+        guesses, texts = [row["guess"] for row in findings.inversions], [true[i] for i in with_truth]
+        findings.leaks = leaks(vectors[with_truth], texts, best, options.labels, guesses)
     if len(vectors) >= LEAST:
         try_defences(vectors, best, options, steps, findings)
     else:
@@ -256,11 +255,16 @@ def known_texts(options: Options) -> list[str]:
 
 
 def by_width(vectors: Tensor, options: Options) -> Opened:
-    """Open the encoders. Those with the width of the vectors (n, d) come first."""
+    """Open the encoders. Those with the width of the vectors (n, d) come first.
+
+    Others are left out if there are fewer than LEAST vectors: they need a fit.
+    """
     opened = {}
     for name in options.encoders:
         encode = encoders.opened(name, vectors.device)
-        opened[name] = encode, encode(["width"]).shape[1] == vectors.shape[1]
+        same_width = encode(["width"]).shape[1] == vectors.shape[1]
+        if same_width or len(vectors) >= LEAST:
+            opened[name] = encode, same_width
     return dict(sorted(opened.items(), key=lambda item: not item[1][1]))
 
 
@@ -285,11 +289,13 @@ def try_encoders(
             break
         steps.begin(f"encoder {encoder}")
         known = encode(texts).to(vectors.device)
-        prints = Fingerprint.of(known)
-        if len(vectors) < LEAST and not prints.names(vectors):
+        fingerprint = Fingerprint.of(known)
+        if len(vectors) < LEAST and not fingerprint.names(vectors):
             continue  # too few for a fit
         start = time.monotonic()
-        translator, verdict, replicates = identify_or_fit(vectors, known, prints, options.quick, options.seed)
+        translator, verdict, replicates = identify_or_fit(
+            vectors, known, fingerprint, options.quick, options.seed
+        )
         named = not replicates  # by the fingerprint
         right = judge_parts(vectors, translator, known, replicates).rows(vectors) if verdict.share else None
         # A right map alone does not tell: vectors of other encoders can be mapped correctly, too
@@ -297,13 +303,13 @@ def try_encoders(
         own = named or (mapped and spectral_distance(vectors[right], known) < SPECTRUM)
         result = Tried(
             encoder,
-            len(texts),
-            verdict.score,
-            verdict.label,
-            time.monotonic() - start,
-            verdict.share,
-            fingerprint_share(vectors, prints),
-            own,
+            known_texts=len(texts),
+            score=verdict.score,
+            verdict=verdict.label,
+            seconds=time.monotonic() - start,
+            share=verdict.share,
+            fingerprint_share=fingerprint_share(vectors, fingerprint),
+            own_encoder=own,
         )
         attempts.append(Attempt(result, texts, known, encode, translator, right))
         tried.append(result)
@@ -316,16 +322,16 @@ def try_encoders(
     return attempts[tried.index(best_of(tried))]
 
 
-def fingerprint_share(vectors: Tensor, prints: Fingerprint) -> float:
+def fingerprint_share(vectors: Tensor, fingerprint: Fingerprint) -> float:
     """Return the share of vectors that match a fingerprint, each by itself."""
-    if vectors.shape[1] != len(prints.mean):
+    if vectors.shape[1] != len(fingerprint.mean):
         return 0.0
-    least = prints.least(vectors[:1])  # the same for any single vector
-    return float((prints.match(vectors) > least).double().mean())
+    least = fingerprint.least(vectors[:1])  # the same for any single vector
+    return float((fingerprint.match(vectors) > least).double().mean())
 
 
 def identify_or_fit(
-    vectors: Tensor, known: Tensor, prints: Fingerprint, quick: bool, seed: int
+    vectors: Tensor, known: Tensor, fingerprint: Fingerprint, quick: bool, seed: int
 ) -> tuple[Translator, Verdict, list[Translator]]:
     """Return a translator of the vectors to the space of the known ones, its verdict, and its replicates.
 
@@ -333,7 +339,7 @@ def identify_or_fit(
     judge by a replicate (`core.verdict.other_texts`): first with 30 candidate maps, and then, unless that is
     *aligned* or `quick`, with all. Return the better fit.
     """
-    if prints.names(vectors):
+    if fingerprint.names(vectors):
         same = Linear.of(torch.eye(known.shape[1], device=known.device), vectors, known)
         share = float(judge_parts(vectors, same, known).rows(vectors).double().mean())
         label = "aligned" if share >= WHOLE else "partial"
@@ -408,12 +414,13 @@ def true_texts(path: str | None, taken: dumps.Sample) -> list[str]:
 def leaks(
     vectors: Tensor, truth: list[str], best: Attempt, labels: Sequence[str], guesses: list[str]
 ) -> list[dict[str, Any]]:
-    """Count what was read right, and beside it a floor: what is right without the vectors (n, d).
+    """Count what was read right. `floor`: how much is right without the vectors (n, d).
 
     truth: n true texts. guesses: inverted texts of the first vectors.
     texts: a vector's nearest true text is its own; by chance one is, on average.
-    labels: a vector and its true text have the same nearest label; the floor gives all the commonest one.
-    facts: facts of the true text that its guess states; the floor takes the guess for the next vector.
+    labels: a vector and its true text have the same nearest label. The floor gives every vector the most
+    frequent one.
+    facts: facts of the true text that its guess states. The floor takes the guess for the next vector.
     """
     space, translated, true = Space.of(best.known), best.translator(vectors), best.encode(truth)
     nearest = neighbours(space(translated), space(true), 1)[:, 0].cpu()
@@ -444,7 +451,7 @@ def try_defences(vectors: Tensor, best: Attempt, options: Options, steps: Steps,
     """
     drawn = shuffled(len(vectors), options.seed)[:DEFENDED]
     bare, space = vectors[drawn], Space.of(best.known)
-    known, prints = space(best.known), Fingerprint.of(best.known)
+    known, fingerprint = space(best.known), Fingerprint.of(best.known)
     with torch.inference_mode():
         neighbours_of_bare = neighbours(space(best.translator(bare)), known, NEAREST)
 
@@ -459,12 +466,14 @@ def try_defences(vectors: Tensor, best: Attempt, options: Options, steps: Steps,
         defended = keys.lock(bare, cells) if keys else defend(bare, defence, options.seed)
         seed = (options.seed + 1) % 2**32
         # Quick, because there are many defences
-        translator, verdict, _ = identify_or_fit(defended, best.known, prints, quick=True, seed=seed)
+        translator, verdict, _ = identify_or_fit(defended, best.known, fingerprint, quick=True, seed=seed)
         kept = recall_kept(bare, defended, keys=keys, bare_queries=defence.bare_queries)
         line: dict[str, Any] = {"defence": str(defence), "recall": float(kept.mean())}
         with torch.inference_mode():
             strongest = line["leakage"] = leakage(translator(defended), neighbours_of_bare)
-            for n in (n for n in PAIRS if n <= len(bare) / 2):
+            for n in PAIRS:
+                if n > len(bare) / 2:
+                    break
                 attacks = known_pair_attacks(defended, bare[:n], cells)
                 leaked = (leakage(best.translator(x), neighbours_of_bare[n:]) for x in attacks)
                 # An attacker with more pairs can use every attack that needs fewer.

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from pipelines.corpora.core.files import located
-from pipelines.corpora.sources.vectors import formats
+from pipelines.corpora.sources.vectors import Stored
 from pipelines.measures.fingerprint import Fingerprint
 from pipelines.pages.audit import Tried, best_of
 from pipelines.runtime.errors import BadInput
@@ -25,7 +25,7 @@ from pipelines.tool import Answer, audit, encoders
 PACKAGES = ("numpy", "polars", "torch", "transformers")  # whose docstrings fingerprints are made from
 TEXTS, LONGEST = 1000, 300  # of a fingerprint, and the characters of each
 FIRST = 8192  # vectors whose numbers are looked at
-FITTED = 1000  # fewer vectors are not fitted unasked: no verdict was aligned
+FITTED = 1000  # with fewer vectors no verdict was ever *aligned*, so a fit needs `--fit`
 
 
 def run(args: Namespace) -> Answer:
@@ -34,18 +34,19 @@ def run(args: Namespace) -> Answer:
     args.encoders = args.encoders or tuple(encoders.installed())
     options = audit.Options.of(args)
     vectors = first(path, options)
-    prints = {name: fingerprint_of(name) for name in options.encoders}
-    fitting = {name: one for name, one in prints.items() if len(one.mean) == vectors.shape[1]}
-    matches = {name: float(one.match(vectors).mean()) for name, one in fitting.items()}
-    least = {name: one.least(vectors) for name, one in fitting.items()}
+    fingerprints = {name: fingerprint_of(name) for name in options.encoders}
+    same_width = {name: one for name, one in fingerprints.items() if len(one.mean) == vectors.shape[1]}
+    matches = {name: float(one.match(vectors).mean()) for name, one in same_width.items()}
+    least = {name: one.least(vectors) for name, one in same_width.items()}
     lines = [f"{name}: match {match:.2f}, {least[name]:.2f} is needed" for name, match in matches.items()]
-    lines += [f"{name}: another width" for name in prints if name not in fitting]
+    lines += [f"{name}: another width" for name in fingerprints if name not in same_width]
     seen = [name for name in matches if matches[name] > least[name]]
     named, how = max(seen, key=lambda name: matches[name], default=None), "by its fingerprint"
     tried: list[Tried] = []
     if args.fit or (args.fit is None and not named and len(vectors) >= FITTED):
         tried = fits(path, options)
         lines += [f"{one.encoder}: fit {one.verdict}, score {one.score:.2f}" for one in tried]
+        lines += [] if tried else [f"no fit: at least {audit.LEAST} vectors are needed"]
         own = [one for one in tried if one.own_encoder and one.verdict == "aligned"]
         if own and not named:
             named, how = best_of(own).encoder, "by a fit"
@@ -60,8 +61,8 @@ def first(path: Path, options: audit.Options) -> Tensor:
     Raises BadInput if there is none.
     """
     taken = []
-    for block in formats.blocks(path, options.column, options.collection):
-        taken.append(block.astype("float32"))
+    for block in Stored(path, options.column, options.collection).blocks():
+        taken.append(block)
         if sum(map(len, taken)) >= FIRST:
             break
     vectors = torch.from_numpy(np.concatenate(taken)[:FIRST]) if taken else torch.empty(0, 0)
@@ -78,23 +79,25 @@ def fingerprint_of(name: str) -> Fingerprint:
     if kept and kept.is_file():
         return Fingerprint(**load_state(kept))
     print(f"identify: the fingerprint of {name}", file=sys.stderr, flush=True)
-    made = Fingerprint.of(encoders.opened(name, torch.device("cpu"))(texts()))
+    made = Fingerprint.of(encoders.opened(name, torch.device("cpu"))(fingerprint_texts()))
     if kept:
         save_state(kept, asdict(made))
     return made
 
 
 @cache
-def texts() -> list[str]:
+def fingerprint_texts() -> list[str]:
     """Return the texts of a fingerprint, which are everywhere where the command is installed."""
     return [text[:LONGEST] for text in encoders.drawn(encoders.docstrings(PACKAGES), TEXTS, 0)]
 
 
 def fits(path: Path, options: audit.Options) -> list[Tried]:
-    """Fit the dump to each encoder, as an audit does."""
-    texts, (_, vectors) = audit.known_texts(options), audit.sampled(path, options)
+    """Fit the dump to each encoder, as an audit does. Fewer than `audit.LEAST` vectors are not fitted."""
+    _, vectors = audit.sampled(path, options)
+    if len(vectors) < audit.LEAST:
+        return []
     opened = audit.by_width(vectors, options)
     steps = audit.Steps("identify", {f"encoder {name}": 1.0 for name in opened})
     tried: list[Tried] = []
-    audit.try_encoders(vectors, texts, opened, options, steps, tried)
+    audit.try_encoders(vectors, audit.known_texts(options), opened, options, steps, tried)
     return tried
