@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from pipelines.tool import __main__ as command
 from pipelines.tool import encoders
+from pipelines.tool.__main__ import main as universal_geometry
 
 DUMP, KNOWN = 3000, 3000
 
 
 def main() -> None:
-    """Write dump.npy and known.txt, audit them with one encoder and one defence, and print what was found."""
+    """Write dump.npy and known.txt, audit the dump with one encoder and one defence, and list the pages."""
     texts = encoders.drawn(encoders.texts_of(None), DUMP + KNOWN, seed=0)
     np.save("dump.npy", encoders.opened("use", torch.device("cpu"))(texts[:DUMP]).numpy())
     Path("known.txt").write_text("\n\n".join(texts[DUMP:]), encoding="utf-8")
@@ -24,7 +24,7 @@ def main() -> None:
     # A gate makes the exit code 3: the verdict of an attack may be `doubtful` at most.
     Path("targets.yaml").write_text("verdict: doubtful\n", encoding="utf-8")
     options = "--encoders wordllama --known 3000 --gate targets.yaml --out ."
-    code = command.main(
+    code = universal_geometry(
         ["audit", "dump.npy", "--texts", "known.txt", "--defences", "cells 64", *options.split()]
     )
     print(f"exit code {code}; pages: {', '.join(sorted(page.suffix for page in Path().glob('dump-*.*')))}")

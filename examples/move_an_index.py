@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 import torch
 
-from pipelines.tool import __main__ as command
 from pipelines.tool import encoders
+from pipelines.tool.__main__ import main as universal_geometry
 
 INDEX, OTHERS, KNOWN = 2000, 2000, 200
 
@@ -25,9 +25,10 @@ def main() -> None:
     index.write_parquet("old.parquet")
     np.save("new.npy", new(texts[:KNOWN] + texts[INDEX:]).numpy())
 
-    # 2. Move it. Known pairs are optional: they also measure the map.
+    # 2. Move it. Known pairs are optional: they also measure the map. If it is wrong, nothing is moved.
     files = f"old.parquet new.npy --pairs {KNOWN} --out moved.parquet"
-    command.main(f"migrate {files}".split())
+    if code := universal_geometry(f"migrate {files}".split()):
+        raise SystemExit(code)
 
     # 3. Search the moved index with a query by the new encoder.
     moved = pl.read_parquet("moved.parquet")

@@ -24,10 +24,10 @@ ABOUT = {  # of each section
         "Each fit maps the dump to one encoder, without a single pair, and is judged from unpaired data. "
         "share: part of the vectors for which the map is right; all that follows is about this part. "
         "fingerprint share: share of single vectors that match the encoder's fingerprint. If their mean "
-        "match suffices, no fit is made, and the score is 1. own encoder: whether the vectors are of this "
-        "encoder, by its fingerprint, or by a fit and a like spectrum. Encoders of another width are skipped "
-        "after such a match, and once a fit to one of the dump's width, or to several side by side, is "
-        "aligned or partial."
+        "match suffices, no fit is made, and the score is 1. own encoder: whether these vectors are of this "
+        "encoder, by fingerprint, or by a fit and a similar spectrum. Encoders of another width are skipped "
+        "after such a match. They are also skipped once a fit to an encoder of the dump's width, or to "
+        "several side by side, is aligned or partial."
     ),
     "Inferred topics": "The label nearest to each translated vector. No label was known.",
     "Inverted texts": (
@@ -45,8 +45,8 @@ ABOUT = {  # of each section
         "recall: share of the 10 nearest neighbours that is kept. leakage: agreement of a new attack on "
         "the defended vectors with the attack on the bare ones; 0 is chance. `none`: the same attack with "
         "another seed. It is below 1 if two fits differ. *n* pairs: leakage to an attacker who also knows "
-        "*n* bare vectors, and the cells: the best of four maps fitted to these pairs, of maps fitted to "
-        "fewer, and of the attack without pairs. "
+        "*n* bare vectors and the cells. It is that of the best attack: a map fitted to these pairs or to "
+        "fewer, or the attack without pairs. "
         "`cells`: a secret rotation for each k-means cell; an owner searches the cells nearest to a query, "
         "as many as the square root of their number."
     ),
@@ -83,7 +83,7 @@ class Findings:
 
     @property
     def best(self) -> Tried:
-        """Return the attempt with the best verdict, then with the best score."""
+        """Return the best attempt (`best_of`)."""
         return best_of(self.tried)
 
     @property
