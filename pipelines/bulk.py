@@ -101,7 +101,7 @@ def check(shard: Path, column: str, translator: Translator | None) -> None:
         if not pa.types.is_string(kind) and not pa.types.is_large_string(kind):
             raise BadInput(f"{where} is {kind}, not text")
         return
-    if not batchwise.is_vectors(kind):
+    if not batchwise.is_float_vectors(kind):
         raise BadInput(f"{where} is {kind}, not vectors (lists of floating-point numbers)")
     width = translator.source_dim
     found = len(first[0][0].as_py() or ()) if first else width

@@ -70,7 +70,7 @@ def translate(translator: Translator, column: str = "vector", device: str = "aut
     return function
 
 
-def is_vectors(kind: pa.DataType) -> bool:
+def is_float_vectors(kind: pa.DataType) -> bool:
     """Return whether a column of this type has vectors: lists of floating-point numbers."""
     lists = pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind)
     return lists and pa.types.is_floating(kind.value_type)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
 from pipelines.measures.defences import Defence
 from pipelines.pages.audit import VERDICTS, Findings, Label, leakage_to_best, unfinished
@@ -15,14 +15,15 @@ from pipelines.study.row import Row
 
 LEAKS = ("texts", "labels", "facts")
 Share = Annotated[float | None, Field(ge=0, le=1, strict=True)]  # `true` is no number
+# A defence as `--defences` names it: `noise 0.10` is `noise 0.1`
+InUse = Annotated[str, AfterValidator(lambda name: str(Defence.of(name)))]
 
 
 class Targets(Row):
     """The content of targets.yaml. A target that is not set is not compared."""
 
-    defence: str = "none"  # the one in use, as `--defences` names it
-    # The strongest attack that is tolerated
-    verdict: Label | None = None
+    defence: InUse = "none"
+    verdict: Label | None = None  # the strongest attack that is tolerated
     encoder: Share = None  # highest share of vectors whose encoder is named, by a fit or a fingerprint
     texts: Share = None  # highest share of vectors that are matched to their true text
     labels: Share = None  # highest share of vectors with the label of their true text
@@ -36,19 +37,23 @@ def targets_of(path: Path, defences: Sequence[Defence], truth: bool) -> Targets:
     content = read(path)
     try:
         targets = Targets.model_validate(content)
-        in_use = str(Defence.of(targets.defence))  # `noise 0.10` is `noise 0.1`
     except ValidationError as error:
         raise BadInput(f"{path}: {'; '.join(faults(error))}") from None
     except BadInput as error:
         raise BadInput(f"{path}: {error}") from None
-    if in_use not in ("none", *map(str, defences)):
-        raise BadInput(f"{path}: defence: {in_use!r} is not tried")
+    if targets.defence not in ("none", *map(str, defences)):
+        raise BadInput(f"{path}: defence: {targets.defence!r} is not tried")
     by_defence = targets.leakage is not None or targets.recall is not None
     if by_defence and not defences:
         raise BadInput(f"{path}: leakage and recall are measured only with --defences")
-    if not truth and (needed := [name for name in LEAKS if getattr(targets, name) is not None]):
-        raise BadInput(f"{path}: {needed[0]}: is measured only with --truth, the texts behind the dump")
-    return targets.model_copy(update={"defence": in_use})
+    if not truth and (needed := limits(targets)):
+        raise BadInput(f"{path}: {', '.join(needed)}: measured only with --truth, the texts behind the dump")
+    return targets
+
+
+def limits(targets: Targets) -> dict[str, float]:
+    """Return the targets that are compared with the true texts."""
+    return {name: limit for name in LEAKS if (limit := getattr(targets, name)) is not None}
 
 
 def missed(targets: Targets, findings: Findings) -> list[str]:
@@ -65,11 +70,9 @@ def missed(targets: Targets, findings: Findings) -> list[str]:
         out.append(f"encoder: {share:.3f} of the vectors name {named}; at most {targets.encoder:g}")
     if not findings.evidence:
         return out
-    found = {row["what"]: row for row in findings.leaks}
-    limits = {name: limit for name in LEAKS if (limit := getattr(targets, name)) is not None}
-    for name, limit in limits.items():
-        row = found.get(name)
-        if not row or not row["of"]:  # true texts may state no facts
+    found = {row["what"]: row for row in findings.leaks if row["of"]}  # true texts may state no facts
+    for name, limit in limits(targets).items():
+        if not (row := found.get(name)):
             out.append(f"{name}: not measured")
         elif row["found"] / row["of"] > limit:
             out.append(f"{name}: {row['found']} of {row['of']}; at most {limit:g}")
