@@ -26,8 +26,8 @@ ABOUT = {  # of each section
         "fingerprint share: share of single vectors that match the encoder's fingerprint. If their mean "
         "match suffices, no fit is made, and the score is 1. own encoder: whether these vectors are of this "
         "encoder, by fingerprint, or by a fit and a similar spectrum. Encoders of another width are skipped "
-        "after such a match. They are also skipped once a fit to an encoder of the dump's width, or to "
-        "several side by side, is aligned or partial."
+        "after such a match, and once a fit to one of the dump's width, or to several side by side, is "
+        "aligned or partial."
     ),
     "Inferred topics": "The label nearest to each translated vector. No label was known.",
     "Inverted texts": (

@@ -138,31 +138,31 @@ def _fits(parser: Parser) -> None:
 
 
 def _attacked(parser: Parser) -> None:
-    parser.add_argument("dump", metavar="DUMP", help=f"vectors: {STORES}")
+    add = parser.add_argument
+    add("dump", metavar="DUMP", help=f"vectors: {STORES}")
     _stored(parser)
-    parser.add_argument("--texts", help="your own texts, of the kind behind the dump; else docstrings")
-    parser.add_argument(
+    add("--texts", help="your own texts, of the kind behind the dump; else docstrings")
+    add(
         "--encoders",
         type=_names,
         help="names of `ls`, hub ids or folders, separated by commas; default: all installed "
         "(audit: also minilm+use)",
     )
-    parser.add_argument("--limit", type=int, help="vectors of the dump, drawn at random: 20,000 by default")
-    parser.add_argument("--known", type=int, help="texts of the attacker, drawn at random: 6,000 by default")
-    parser.add_argument(
-        "--quick", action="store_true", help="give up after 30 candidate maps: may miss a leak"
-    )
-    parser.add_argument("--seed", type=int)
-    parser.add_argument("--device", help="cpu, cuda, cuda:1; by default a GPU if there is one")
+    add("--limit", type=int, help="vectors of the dump, drawn at random: 20,000 by default")
+    add("--known", type=int, help="texts of the attacker, drawn at random: 6,000 by default")
+    add("--quick", action="store_true", help="give up after 30 candidate maps: may miss a leak")
+    add("--seed", type=int)
+    add("--device", help="cpu, cuda, cuda:1; by default a GPU if there is one")
 
 
 def _audit(parser: Parser) -> None:
+    add = parser.add_argument
     _attacked(parser)
-    parser.add_argument("--truth", help="the texts behind the dump: how much of it is read right")
-    parser.add_argument("--labels", type=_names, help="topics to look for, separated by commas")
-    parser.add_argument("--defences", type=_names, help="such as 'noise 0.1,binary'; '' tries none")
-    parser.add_argument("--out", type=Path, default=Path("report/audit"), help="folder of the page")
-    parser.add_argument("--gate", type=Path, metavar="YAML", help="targets; exit code 3 if one is missed")
+    add("--truth", help="the texts behind the dump: how much of it is read right")
+    add("--labels", type=_names, help="topics to look for, separated by commas")
+    add("--defences", type=_names, help="such as 'noise 0.1,binary'; '' tries none")
+    add("--out", type=Path, default=Path("report/audit"), help="folder of the page")
+    add("--gate", type=Path, metavar="YAML", help="targets; exit code 3 if one is missed")
 
 
 def _identify(parser: Parser) -> None:
@@ -184,13 +184,12 @@ def _translate(parser: Parser) -> None:
     fit.set_defaults(run="translate.fit")
     _fits(fit)
     apply = actions.add_parser("apply", help="translate a file; other columns of parquet are kept")
-    apply.add_argument("map", type=Path, metavar="MAP")
-    apply.add_argument("source", metavar="SOURCE")
     apply.add_argument("--out", type=Path, required=True, help="parquet, arrow or npy")
     apply.set_defaults(run="translate.apply")
     judge = actions.add_parser("judge", help="measure on true pairs: row i of both files is one text")
-    judge.add_argument("map", type=Path, metavar="MAP")
-    judge.add_argument("source", metavar="SOURCE")
+    for action in (apply, judge):
+        action.add_argument("map", type=Path, metavar="MAP")
+        action.add_argument("source", metavar="SOURCE")
     judge.add_argument("target", metavar="TARGET")
     judge.set_defaults(run="translate.judge")
     for action in (fit, apply, judge):
@@ -199,17 +198,14 @@ def _translate(parser: Parser) -> None:
 
 
 def _migrate(parser: Parser) -> None:
-    parser.add_argument("old", metavar="OLD", help=f"the index, by the old encoder: {STORES}")
-    parser.add_argument(
-        "new", metavar="NEW", help="vectors by the new encoder, of any texts of the same kind"
-    )
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="parquet, arrow or npy")
-    parser.add_argument(
-        "--pairs", metavar="K|FILE", help="the first K rows are of the same texts, or two columns of ids"
-    )
-    parser.add_argument("--queries", metavar="FILE", help="vectors of judged queries, by the new encoder")
-    parser.add_argument("--old-queries", metavar="FILE", help="the same queries by the old encoder")
-    parser.add_argument("--qrels", metavar="TSV", help="query, document, grade, as in BEIR")
+    add = parser.add_argument
+    add("old", metavar="OLD", help=f"the index, by the old encoder: {STORES}")
+    add("new", metavar="NEW", help="vectors by the new encoder, of any texts of the same kind")
+    add("--out", type=Path, required=True, metavar="FILE", help="parquet, arrow or npy")
+    add("--pairs", metavar="K|FILE", help="the first K rows are of the same texts, or two columns of ids")
+    add("--queries", metavar="FILE", help="vectors of judged queries, by the new encoder")
+    add("--old-queries", metavar="FILE", help="the same queries by the old encoder")
+    add("--qrels", metavar="TSV", help="query, document, grade, as in BEIR")
     _stored(parser, OF_TWO)
     _fits(parser)
 

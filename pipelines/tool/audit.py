@@ -13,7 +13,7 @@ import sys
 import time
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -136,15 +136,17 @@ def audit(dump: Path, options: Options, keep: Callable[[Findings], object] | Non
     opened = by_width(vectors, options)
     texts = known_texts(options)
     truth = true_texts(options.truth, taken)
-    about = {
-        "vectors": taken.rows,
-        "used": len(vectors),
-        "dimension": vectors.shape[1],
-        "left out (zero, NaN)": taken.left_out,
-        "left out (far off)": taken.far_off,
-        "repeated": taken.repeated,
-    }
-    findings = Findings(dump.name, about)
+    findings = Findings(
+        dump.name,
+        about={
+            "vectors": taken.rows,
+            "used": len(vectors),
+            "dimension": vectors.shape[1],
+            "left out (zero, NaN)": taken.left_out,
+            "left out (far off)": taken.far_off,
+            "repeated": taken.repeated,
+        },
+    )
     weights = {f"encoder {name}": 1.0 for name in opened} | {"topics": 0.0, "inverted texts": 1.0}
     share = min(1.0, DEFENDED / len(vectors))
     weights |= {f"defence {defence}": share for defence in options.defences_to_try()}
@@ -214,9 +216,6 @@ class Steps:
     begun: Callable[[str], None] | None = None  # gets the name of each step
     start: float = 0.0  # when the first step with a weight began
 
-    def skip(self, names: Iterable[str]) -> None:
-        self.weights = {name: weight for name, weight in self.weights.items() if name not in names}
-
     def begin(self, name: str) -> None:
         """Print that a step begins. Until a step with a weight is done there is no estimate."""
         if self.begun:
@@ -285,7 +284,8 @@ def try_encoders(
     attempts, found, own_found = [], False, False
     for place, (encoder, (encode, same_width)) in enumerate(opened.items()):
         if own_found or (found and not same_width):
-            steps.skip([f"encoder {name}" for name in [*opened][place:]])
+            for name in [*opened][place:]:
+                del steps.weights[f"encoder {name}"]
             break
         steps.begin(f"encoder {encoder}")
         known = encode(texts).to(vectors.device)
@@ -344,11 +344,11 @@ def identify_or_fit(
         share = float(judge_parts(vectors, same, known).rows(vectors).double().mean())
         label = "aligned" if share >= WHOLE else "partial"
         return same, Verdict(1.0, label, 1.0, dimensions(vectors), share), []
-    found = first = arrays.fit_and_judge(vectors, known, seed, restarts=0, repeats=[30])
-    if not quick and first[1].label != "aligned":
-        longer = arrays.fit_and_judge(vectors, known, seed, restarts=0)
-        found = max(first, longer, key=lambda one: (one[1].share, one[1].score))
-    return found
+    first = arrays.fit_and_judge(vectors, known, seed, restarts=0, repeats=[30])
+    if quick or first[1].label == "aligned":
+        return first
+    longer = arrays.fit_and_judge(vectors, known, seed, restarts=0)
+    return max(first, longer, key=lambda one: (one[1].share, one[1].score))
 
 
 # ---------------------------------------------------------------- topics
@@ -515,7 +515,8 @@ def run(args: Namespace) -> Answer:
     if findings.unfinished:
         advice.append(audit_page.unfinished(findings))
     data = {"page": str(page), "verdict": findings.best.verdict, "advice": advice, "missed": failed}
-    data |= {key: value for key, value in asdict(findings).items() if key != "inversions"}
+    data |= asdict(findings)
+    del data["inversions"]
     with atomic(page.with_suffix(".json")) as draft:  # for Dagster's check
         draft.write_text(json.dumps(data, indent=2, default=str), encoding="utf-8")
     beside = page.with_suffix(".md").name

@@ -40,8 +40,8 @@ def run(args: Namespace) -> Answer:
     least = {name: one.least(vectors) for name, one in same_width.items()}
     lines = [f"{name}: match {match:.2f}, {least[name]:.2f} is needed" for name, match in matches.items()]
     lines += [f"{name}: another width" for name in fingerprints if name not in same_width]
-    seen = [name for name in matches if matches[name] > least[name]]
-    named, how = max(seen, key=lambda name: matches[name], default=None), "by its fingerprint"
+    seen = [name for name, match in matches.items() if match > least[name]]
+    named, how = max(seen, key=matches.__getitem__, default=None), "by its fingerprint"
     tried: list[Tried] = []
     if args.fit or (args.fit is None and not named and len(vectors) >= FITTED):
         tried = fits(path, options)

@@ -73,7 +73,7 @@ def apply(args: Namespace) -> Answer:
     parts = Parts.load(args.map / PARTS) if (args.map / PARTS).exists() else None
     rows = write(args.out, source, translator, parts)
     said = [f"{rows} vectors: {args.out}"]
-    label = verdicts[seed]["label"] if seed in verdicts else None
+    label = verdicts.get(seed, {}).get("label")
     if label not in (None, "aligned", "partial"):
         said.append(f"the verdict on the map is {label}: it may be wrong")
     return Answer(said, {"out": str(args.out), "rows": rows, "verdict": label})
