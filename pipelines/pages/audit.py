@@ -228,10 +228,9 @@ def _about_defences(defences: dict[str, dict[str, Any]]) -> list[str]:
             f"A secret rotation (`rotate`) is no defence: it leaves {left['rotate']:.1%} of the leakage."
         )
     if misses:
-        good = [name for name, miss in misses.items() if miss == 0]
-        best = min(good, key=lambda name: left[name]) if good else min(misses, key=lambda name: misses[name])
+        best = min(misses, key=lambda name: (misses[name], left[name]))
         bar = f"keeps {KEPT:.0%} of retrieval and leaves {LEFT:.0%} or less of the leakage"
-        lead = "Worth its cost:" if good else f"No defence that was tried {bar}. The nearest miss:"
+        lead = f"No defence that was tried {bar}. The nearest miss:" if misses[best] else "Worth its cost:"
         said.append(
             f"{lead} `{best}` keeps {kept[best]:.1%} of retrieval, and leaves {left[best]:.1%} of the "
             "leakage to the attacker who knows most."

@@ -106,8 +106,8 @@ class Options:
     @classmethod
     def of(cls, args: Namespace) -> Options:
         """Return the options of a command line. Those that are not given have their defaults."""
-        given = {name: value for name, value in vars(args).items() if value is not None}
-        return cls(**{name: value for name, value in given.items() if name in cls.__dataclass_fields__})
+        given = {name: getattr(args, name, None) for name in cls.__dataclass_fields__}
+        return cls(**{name: value for name, value in given.items() if value is not None})
 
 
 @dataclass(frozen=True)

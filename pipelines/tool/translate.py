@@ -85,9 +85,7 @@ def sides(args: Namespace, first: str, second: str) -> list[Stored]:
         given.split(",", 1) if given and "," in given else [given, given]
         for given in (args.column, args.collection)
     )
-    return [
-        Stored(located(n), *which) for n, *which in zip((first, second), columns, collections, strict=True)
-    ]
+    return [*map(Stored, map(located, (first, second)), columns, collections)]
 
 
 def check_output(path: Path, source: Stored, inputs: Sequence[str]) -> int:
