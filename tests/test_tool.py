@@ -22,14 +22,14 @@ import torch
 
 from pipelines.aligners import wasserstein_procrustes
 from pipelines.aligners.core.parts import Parts
-from pipelines.aligners.core.translator import Identity, read_verdicts, save
+from pipelines.aligners.core.translator import Identity, read_verdicts
 from pipelines.aligners.core.verdict import Verdict
 from pipelines.corpora.sources.vectors import limits
 from pipelines.fitting import arrays, fits
 from pipelines.fitting.fits import write_verdicts
 from pipelines.tool import Answer, doctor, encoders, translate, validate
 from pipelines.tool.__main__ import main
-from tests.small import completed, normal, put, quick_fit, read_yaml, refusal, two_encoders, write_yaml
+from tests.small import completed, put, read_yaml, refusal, two_encoders, write_yaml
 
 PARTS = Parts(torch.zeros(64), torch.eye(2, 64), torch.tensor([True, False]))
 QUICK = {
@@ -102,7 +102,6 @@ def test_every_command_explains_itself(command, capsys):
         ("audit here.npy --seed -1", "--seed -1"),
         ("translate apply no here.npy --out x.parquet", "no: no translators there"),
         ("translate apply no here.npy --out x.txt", "vectors are written to files"),
-        ("translate apply vec2vec two.npy --out x.npy", "two.npy: vectors of 9 dimensions; the map takes 6"),
         ("translate fit . here.npy --out here.npy", "here.npy/seed-0.safetensors: cannot be written"),
         ("translate judge no here.npy two.npy", "rows must be pairs"),
         ("translate judge no here.npy same.npy", "same.npy: all 9 vectors are the same"),
@@ -116,8 +115,6 @@ def test_bad_input_is_one_line_and_exit_code_2(own_folder, capsys, command, says
     np.save("here.npy", np.eye(9))
     np.save("two.npy", np.eye(2, 9))
     np.save("same.npy", np.ones((9, 9)))
-    Path("vec2vec").mkdir()
-    save(quick_fit("vec2vec", normal(40, 6), normal(40, 6, seed=1)), Path("vec2vec/seed-0"))
     assert says in refused(capsys, *shlex.split(command))
 
 

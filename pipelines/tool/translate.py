@@ -64,14 +64,11 @@ def apply(args: Namespace) -> Answer:
     A column `aligned` tells for which rows the map is right, if `fit` found any. That of SOURCE is left out.
     """
     source = Stored.of(args.source, args)
-    width = check_output(args.out, source, [args.source])
+    check_output(args.out, source, [args.source])
     translators, verdicts = load_seeds(args.map), read_verdicts(args.map)
     seed = best_seed(translators, verdicts)
-    translator = translators[seed]
-    if (takes := translator.source_dim or width) != width:
-        raise BadInput(f"{args.source}: vectors of {width} dimensions; the map takes {takes}")
     parts = Parts.load(args.map / PARTS) if (args.map / PARTS).exists() else None
-    rows = write(args.out, source, translator, parts)
+    rows = write(args.out, source, translators[seed], parts)
     said = [f"{rows} vectors: {args.out}"]
     label = verdicts.get(seed, {}).get("label")
     if label not in (None, "aligned", "partial"):
@@ -88,11 +85,10 @@ def sides(args: Namespace, first: str, second: str) -> list[Stored]:
     return [*map(Stored, map(located, (first, second)), columns, collections)]
 
 
-def check_output(path: Path, source: Stored, inputs: Sequence[str]) -> int:
-    """Return how many dimensions the source has.
+def check_output(path: Path, source: Stored, inputs: Sequence[str]) -> None:
+    """Raise BadInput, before any work, if `write` cannot write the file or would change one of the `inputs`.
 
-    Raise BadInput, before any work, for a file that `write` cannot write or that would change one of the
-    `inputs`, and for a source that cannot be read.
+    Raise it also for a source that cannot be read.
     """
     if path.suffix not in WRITTEN or path.is_dir():
         raise BadInput(f"{path}: vectors are written to files: {', '.join(WRITTEN)}")
@@ -100,10 +96,9 @@ def check_output(path: Path, source: Stored, inputs: Sequence[str]) -> int:
         if located(name).resolve() in (path.resolve(), *path.resolve().parents):
             raise BadInput(f"{path}: is an input of this command, or in one: choose another file")
     check_writable(path)
-    if (block := next(source.blocks(), None)) is None:
+    if next(source.blocks(), None) is None:
         raise BadInput(f"{source.path}: no vectors")
     _batches(source)  # raises BadInput
-    return block.shape[1]
 
 
 def write(path: Path, source: Stored, translator: Translator, parts: Parts | None = None) -> int:
