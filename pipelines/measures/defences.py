@@ -62,8 +62,8 @@ class Defence:
         return self.kind in ("noise", "int8", "round")
 
     def __str__(self) -> str:
-        unscaled = self.kind in ("none", "int8", "binary", "rotate")
-        return self.kind if unscaled else f"{self.kind} {self.scale:g}"
+        scaled = self.scale or self.kind == "round"  # which alone may have the number 0
+        return f"{self.kind} {self.scale:g}" if scaled else self.kind
 
 
 def defend(vectors: Tensor, defence: Defence, seed: int = 0) -> Tensor:
