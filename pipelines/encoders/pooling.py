@@ -27,9 +27,8 @@ from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import reading
 from pipelines.study import Encoder
 
-Layers = Sequence[
-    Tensor
-]  # the output of the embedding layer (layer 0) and of each layer, (batch, tokens, dim)
+# The outputs of the embedding layer (layer 0) and of each layer, (batch, tokens, dim)
+Layers = Sequence[Tensor]
 
 
 class LayerPooling(Module):
