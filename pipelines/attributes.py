@@ -1,6 +1,6 @@
 """attributes: infer labels from translated vectors, and compare with other vectors and with floors.
 
-translated      vectors translated by the translator of one seed; labels by the target encoder
+translated      vectors translated by each seed's translator, scores averaged; labels by the target encoder
 naive           untranslated vectors; labels by the target encoder
 ideal source    source vectors; labels by the source encoder
 ideal target    target vectors of the same texts; labels by the target encoder

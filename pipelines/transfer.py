@@ -23,9 +23,9 @@ STRENGTHS = tuple(10.0**k for k in range(-3, 1))  # C of the logistic regression
 def transfer(name: str, row: Transfer, study: params.Study, run: track.Run) -> None:
     """Write the accuracy of each task and their mean, for the encoder's own pooling and each of `poolings`.
 
-    Conneau and Kiela 2018, "SentEval" (arXiv:1803.05449), but features are standardised, C is chosen on a
-    fifth of the training sentences if there is no "dev", instead of ten inner folds, and the classifier is
-    then fitted on "train" and "dev" together. Accuracies are x 100.
+    Conneau and Kiela 2018, "SentEval" (arXiv:1803.05449), with two changes. Features are standardised. C is
+    chosen on "dev", or else on a fifth of "train", not by ten inner folds; the classifier is then fitted on
+    both. Accuracies are x 100.
     """
     corpus, encoder = store.read_corpus(row.corpus), study.encoders[row.encoder]
     loaded = load(store.intact(store.encoder_path(row.encoder)), encoder, resolve(row.device))
