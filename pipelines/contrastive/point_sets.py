@@ -1,8 +1,8 @@
 """Weighted point sets (Uesaka et al., "Weighted Point Set Embedding for Multimodal Contrastive Learning",
 ICLR 2025), beside CLIP's single vector (Radford et al. 2021) on the same towers.
 
-Every token h gives a point v = A h / |A h| and a weight w = f(b.h + c). CLIP's head has the same parameters: b
-scores the tokens for attention pooling, and A projects the pooled token.
+Every token h gives a point v = A h / |A h| and a weight w = f(b.h + c). CLIP's head has the same parameters:
+b scores the tokens for attention pooling, and A projects the pooled token.
 """
 
 import json
