@@ -237,6 +237,18 @@ def test_failed_fits_are_repeated_and_the_best_kept(stage, wrong, fitted):
     assert (found["shared"], found["source_documents"]) == (0, 25)
 
 
+def test_a_replicate_with_the_seed_of_a_refit_is_another_fit(stage):
+    sizes = []
+
+    def fit(source, target, seed):
+        sizes.append(len(source))
+        return signed(1 if len(source) == TEST else -1, source, target)
+
+    stage(fit, seeds=[0, verdict.REPLICATE + 1], splits=["test", "train"], restarts=1)
+    assert sizes.count(TEST) == 4
+    assert len(sizes) == 6
+
+
 @pytest.mark.parametrize("aligner", ["identity", "procrustes"])
 def test_a_naive_row_and_an_oracle_have_no_verdict(stage, aligner):
     assert stage(None, aligner=aligner) == {"seeds": 2}

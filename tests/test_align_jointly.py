@@ -104,6 +104,13 @@ def test_spaces_that_do_not_fit_are_refused():
     two = vec2vec.fit_jointly({"a": x["a"], "b": x["b"]}, replace(SMALL, steps=0), 0)
     with refusal("another shape than this row"):
         vec2vec.fit_jointly(x, replace(SMALL, width=14), 0, start=two)
+    for spaces in ({"a": x["a"], "b": x["b"]}, {"a": x["a"], "c": x["c"]}, x | {"b": x["b"][:, 1:]}):
+        with refusal("at least two encoders; after `start`"):
+            vec2vec.fit_jointly(spaces, SMALL, 0, start=two)
+    with refusal("at least two encoders"):
+        vec2vec.fit_jointly({"a": x["a"]}, SMALL, 0)
+    with refusal("paired: there is no space 'z'"):
+        wasserstein_procrustes.fit_jointly(x, wasserstein_procrustes.Settings(), 0, ["b", "z"])
     for name in ("latent", "training"):
         with refusal(f"the name {name} is reserved"):
             vec2vec.fit_jointly(clouds({"a": 5, name: 5}), SMALL, 0)

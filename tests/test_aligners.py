@@ -442,9 +442,9 @@ def test_pairs_that_are_none_are_refused():
     source, target, _ = clouds(8, 8)
     with refusal("600 source vectors beside 599"):
         quick_fit("procrustes", source, target[:599])
-    for pairs in ([[0, 600]], [[-1, 0]], [0, 1], [[1.0, 1.0]]):
+    for pairs in ([[0, 600]], [[-1, 0]], [0, 1], [[1.0, 1.0]], [[True, False]], [[0, 1], [2]]):
         with refusal("pairs: "):
-            wasserstein(source, target, pairs=torch.tensor(pairs))
+            wasserstein(source, target, pairs=pairs)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,6 +23,7 @@ from pipelines.aligners.core.verdict import REPLICATE, Verdict, judge
 from pipelines.runtime import store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.files import atomic
 from pipelines.runtime.log import Log
 from pipelines.runtime.progress import about
 from pipelines.runtime.threads import side_by_side
@@ -32,7 +33,6 @@ RESTART = 10_000_019  # added to a seed for each restart; far from REPLICATE and
 LARGE = 2**30  # bytes of vectors above which fits run one after the other, each on all cores
 CURVES = ".curves.jsonl"
 Translators = dict[Pair, Translator]  # of one draw, by source and target space
-Result = TypeVar("Result")
 
 
 class Draw(NamedTuple):
@@ -224,8 +224,8 @@ def replicate_seed(row: Align | AlignJointly) -> int | None:
     return next(seed for seed in count(first + REPLICATE) if seed not in row.seeds)
 
 
-def run_fits(fits: Sequence[Callable[[], Result]], aligner: str, clouds: Sequence[Tensor]) -> list[Result]:
-    """Run fits to these clouds and return their results.
+def run_fits(fits: Sequence[Callable[[], object]], aligner: str, clouds: Sequence[Tensor]) -> None:
+    """Run fits to these clouds.
 
     On a CPU run fits in parallel threads: a fit is many small matrix products, which gain little from a
     second core. Run fits one after the other if the aligner is not thread-safe or the clouds are LARGE.
@@ -233,13 +233,15 @@ def run_fits(fits: Sequence[Callable[[], Result]], aligner: str, clouds: Sequenc
     on_cpu = all(cloud.device.type == "cpu" for cloud in clouds)
     small = sum(cloud.nbytes for cloud in clouds) <= LARGE
     if aligner_module(aligner).THREAD_SAFE and on_cpu and small:
-        return side_by_side(fits)
-    return [fit() for fit in fits]
+        side_by_side(fits)
+        return
+    for fit in fits:
+        fit()
 
 
 def stored_fit(work: Work, draw: Draw) -> Translators:
     """Return a fit from disk. Make it if it is not there, so that a killed run loses no finished fit."""
-    folder = work.folder / "fits" / f"{draw.seed}-{draw.restart}"
+    folder = work.folder / "fits" / draw.name  # another one for a replicate with the seed of a fit
     paths = {pair: folder.joinpath(*pair) for pair in work.subfolders}
     if not all(path.with_suffix(".json").exists() for path in paths.values()):  # `save` writes .json last
         log = None if draw.replicate or draw.restart else _log(work, draw.seed)  # one curve for each seed
@@ -282,7 +284,8 @@ def log_other_ranks(work: Work) -> None:
 def write_verdicts(folder: Path, verdicts: Mapping[int, Verdict]) -> None:
     """Write verdicts.json: a verdict for each seed."""
     by_seed = {seed: asdict(verdict) for seed, verdict in verdicts.items()}
-    (folder / "verdicts.json").write_text(json.dumps(by_seed, indent=2) + "\n", encoding="utf-8")
+    with atomic(folder / "verdicts.json") as draft:
+        draft.write_text(json.dumps(by_seed, indent=2) + "\n", encoding="utf-8")
 
 
 def summary(verdicts: Mapping[int, Verdict]) -> dict[str, Any]:

@@ -46,8 +46,11 @@ def checked_pairs(pairs: Tensor | None, n: int, m: int) -> Tensor:
     """
     if pairs is None:
         return torch.empty(0, 2, dtype=torch.int64)
-    pairs = torch.as_tensor(pairs)
-    if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.is_floating_point():
+    try:
+        pairs = torch.as_tensor(pairs)
+    except ValueError as error:
+        raise BadInput(f"pairs: {error}") from None
+    if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.is_floating_point() or pairs.dtype == torch.bool:
         raise BadInput(f"pairs: must be integers of shape (k, 2), got {tuple(pairs.shape)} {pairs.dtype}")
     if len(pairs) and (pairs.min() < 0 or pairs[:, 0].max() >= n or pairs[:, 1].max() >= m):
         raise BadInput(f"pairs: an index is outside of the {n} source and {m} target vectors")

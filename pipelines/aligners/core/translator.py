@@ -22,9 +22,9 @@ class Translator(nn.Module):
     """Map source vectors (n, d) to target vectors (n, e), in the target encoder's own raw space.
 
     A tensor of any float type gives float32; a NumPy array gives a float32 array, without gradients. A
-    subclass keeps the arguments of its constructor in `config`, which is saved as JSON. All its other state
-    is parameters and buffers. A call raises BadInput for a translation that is not finite, because every
-    measure of it would be meaningless.
+    subclass keeps the arguments of its constructor, of which `source_dim` is one, in `config`, which is saved
+    as JSON. All its other state is parameters and buffers. A call raises BadInput for a translation that is
+    not finite, because every measure of it would be meaningless.
     """
 
     def __init__(self, **config: Any) -> None:
@@ -35,10 +35,10 @@ class Translator(nn.Module):
         name, width = type(self).__name__, self.source_dim
         array = isinstance(vectors, np.ndarray) and vectors.dtype.kind in "fiu"
         numbers = (array or isinstance(vectors, Tensor)) and vectors.ndim == 2
-        if not numbers or vectors.shape[1] != (width or vectors.shape[1]):
+        if not numbers or vectors.shape[1] != width:
             shaped = hasattr(vectors, "dtype")
             got = f"{tuple(vectors.shape)} {vectors.dtype}" if shaped else type(vectors).__name__
-            raise BadInput(f"{name}: vectors must be numbers (n, {width or 'd'}), got {got}")
+            raise BadInput(f"{name}: vectors must be numbers (n, {width}), got {got}")
         if isinstance(vectors, Tensor):
             return finite(f"{name}: what it translated", super().__call__(vectors.float()))
         device = next(iter(self.state_dict().values()), torch.empty(0)).device
@@ -47,8 +47,8 @@ class Translator(nn.Module):
 
     @property
     def source_dim(self) -> int:
-        """The dimension of the vectors that it translates; 0 if it takes any."""
-        return self.config.get("source_dim", 0)
+        """The dimension of the vectors that it translates."""
+        return self.config["source_dim"]
 
     def set_hub_correction(self, strength: float) -> None:
         """Set how strongly hubs are corrected. Raises BadInput for a translator without such correction."""

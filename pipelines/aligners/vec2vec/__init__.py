@@ -83,9 +83,14 @@ def fit_jointly(
     device = next(iter(clouds.values())).device
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         trained = _merged(start or {})
+        old = trained.config["dims"] if trained else {}
+        if not old.items() <= dims.items() or len(dims) < max(len(old) + 1, 2):
+            raise BadInput(
+                "vec2vec: at least two encoders; after `start` its own ones, as wide, and a new one"
+            )
         torch.manual_seed(seed)
         # 1. Networks: new ones, or trained ones with adapters for the new encoders
-        new = [name for name in dims if trained is None or name not in trained.config["dims"]]
+        new = [name for name in dims if name not in old]
         translator = _networks(dims, settings, trained, new).to(device)
         for name in new:
             translator.fit_statistics(name, clouds[name], settings.centre)

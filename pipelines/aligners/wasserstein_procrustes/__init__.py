@@ -189,6 +189,8 @@ def fit_jointly(
     paired and have equally many vectors.
     """
     alone = [name for name in clouds if name not in paired]
+    if unknown := [name for name in paired if name not in clouds]:
+        raise BadInput(f"wasserstein_procrustes: paired: there is no space {unknown[0]!r}")
     if len(alone) != 1:
         left = ", ".join(alone) or "none"
         raise BadInput(f"wasserstein_procrustes: one space must be missing from `paired`, not {left}")
