@@ -1,4 +1,4 @@
-"""Measures: tensors in, scores per example out. They need torch and numpy only.
+"""Measures of vectors and texts. To import them, torch and numpy are enough.
 
 Each module lists its measures in MEASURES, beside the functions that compute them. The report, DVC's headline
 numbers and MLflow's view read these lists, so a new measure is declared once.

@@ -41,7 +41,7 @@ SUPERVISION = "unpaired"
 THREAD_SAFE = True
 USES_PAIRS = False
 
-SAMPLE = 10_000  # rows per side for k-means
+SAMPLE = 10_000  # rows per side that each repeat of step 1a clusters
 REFINE_BATCH = 1000  # the paper says 10,000; the published numbers were made with the notebook's 1,000
 REFINE_CLUSTERS = 500
 RATE = 0.5  # weight of the new map in the moving averages
@@ -69,7 +69,7 @@ def fit(
 ) -> Linear:
     """Fit a map from source (n, d) to target (m, e).
 
-    Raises BadInput for known pairs, and for fewer rows than clusters or neighbours.
+    Raises BadInput for bad vectors, known pairs, and fewer rows than clusters or neighbours.
     """
     if pairs is not None and len(pairs):
         raise BadInput("mini_vec2vec: it cannot use known pairs")

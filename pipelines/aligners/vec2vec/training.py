@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from pipelines.aligners.core.aligner import Pair
 from pipelines.aligners.vec2vec import losses
 from pipelines.aligners.vec2vec.graph import Replayed
 from pipelines.aligners.vec2vec.networks import Discriminator, Tied, Vec2Vec
@@ -20,7 +21,6 @@ LATENT = ("latent", "latent_back")  # discriminators of latents; the others have
 ORTHONORMAL = 0.3  # last fraction of the steps in which damping also pulls towards orthonormal rows
 INVERSE_TEMPERATURE = 30.0  # sharpness of couplings in the transport loss
 
-Pair = tuple[str, str]  # two encoders, in order
 Weighted = dict[str, tuple[Tensor, float]]  # a loss and its weight, by name
 
 
