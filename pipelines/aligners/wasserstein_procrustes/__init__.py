@@ -18,9 +18,10 @@ If the source mixes several encoders, the map is fitted to the vectors of one (`
 3  Wasserstein Procrustes (Grave, Joulin, Berthet 2019): alternate between coupling random batches by entropic
    optimal transport and fitting the map to the coupled points (they take a gradient step instead). Batches
    start small, because their noise helps to escape poor optima. They grow, and the temperature falls. Let
-   U S V' be the SVD of the cross-covariance. The `refinements`, on batches, use the map U S^POWER V', which gives more weight to
-   directions in which couplings agree. The `passes` use the Procrustes solution U V' and all vectors, at most
-   a random LAST_PASS a side. With few vectors their couplings are softer (`relative_size`).
+   U S V' be the SVD of the cross-covariance. The `refinements`, on batches, use the map U S^POWER V', which
+   gives more weight to directions in which couplings agree. The `passes` use the Procrustes solution U V' and
+   all vectors, at most a random LAST_PASS a side. With few vectors their couplings are softer
+   (`relative_size`).
    Sides without a common document need three settings:
    `groups`: each iteration divides the batches of both sides into random groups of whole clusters, couples
      each group with each group of the other side, and adds the cross-covariances. Documents that only one
