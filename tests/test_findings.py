@@ -152,6 +152,11 @@ def test_random_halves_are_named(study):
     study.align["blind"] = changed(study.align["blind"], halves="rows")
     assert "The fit is of random halves" in sentence(study)
     assert b"| blind (unpaired, random halves) | mails " in written(study)["report.md"]
+    study.align["apart"] = changed(study.align["blind"], halves="documents")
+    study.evaluate["apart"] = changed(study.evaluate["blind"], translator="apart")
+    store.write_metrics("evaluate", "apart", {"top1": 0.02, "pairs": 4096, "seeds": 2})
+    judged("apart", "failed")
+    assert "documents. With no document on both sides, apart reaches 2.0 %." in sentence(study)
 
 
 @pytest.mark.parametrize("label", ["failed", "aligned"])

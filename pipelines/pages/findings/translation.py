@@ -71,6 +71,8 @@ def translation(study: Study) -> Finding | None:
     ]
     if not best.apart:
         sentences.append("The fit is of random halves: both sides have texts of the same documents.")
+        if apart := best_rival([m for m in every if m.apart], best, "unpaired"):
+            sentences.append(f"With no document on both sides, {apart.row.translator} reaches {apart.share}.")
     if oracle := best_rival(every, best, "oracle"):
         sentences.append(f"With pairs, {oracle.row.translator} reaches {oracle.share} (ORACLE).")
     if naive := best_rival(every, best, "naive"):
