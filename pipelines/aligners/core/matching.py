@@ -76,6 +76,17 @@ def ascend(
     return p, objective(A, B, p, linear)
 
 
+def two_opt(A: Tensor, B: Tensor, restarts: int, generator: torch.Generator) -> Tensor:
+    """Maximise sum_ij A_ij B_{p(i) p(j)} for n instances: return the best of `restarts` local maxima.
+
+    A local maximum is a permutation that no swap improves. (n, C, C) twice -> (n, C)
+    """
+    n, C = A.shape[:2]
+    start = torch.rand(n * restarts, C, generator=generator).argsort(1).to(A.device)
+    p, value = ascend(A.repeat_interleave(restarts, 0), B.repeat_interleave(restarts, 0), start, steps=10 * C)
+    return p.view(n, restarts, C)[torch.arange(n, device=A.device), value.view(n, restarts).argmax(1)]
+
+
 def quadratic_assignment(
     A: Tensor,
     B: Tensor,

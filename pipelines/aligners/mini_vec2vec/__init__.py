@@ -28,7 +28,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pipelines.aligners.core.cloud import checked, spectral
-from pipelines.aligners.core.matching import ascend, draw
+from pipelines.aligners.core.matching import draw, two_opt
 from pipelines.aligners.core.translator import Linear
 from pipelines.aligners.mini_vec2vec.kmeans import kmeans, kmeans_from
 from pipelines.measures.vectors import centred_unit, neighbours
@@ -105,17 +105,6 @@ def centred_gram(centroids: Tensor) -> Tensor:
     """(..., C, d) -> (..., C, C)"""
     centred = centroids - centroids.mean(-2, keepdim=True)
     return centred @ centred.mT
-
-
-def two_opt(A: Tensor, B: Tensor, restarts: int, generator: torch.Generator) -> Tensor:
-    """Maximise sum_ij A_ij B_{p(i) p(j)} for n instances: return the best of `restarts` local maxima.
-
-    A local maximum is a permutation that no swap improves. (n, C, C) twice -> (n, C)
-    """
-    n, C = A.shape[:2]
-    start = torch.rand(n * restarts, C, generator=generator).argsort(1).to(A.device)
-    p, value = ascend(A.repeat_interleave(restarts, 0), B.repeat_interleave(restarts, 0), start, steps=10 * C)
-    return p.view(n, restarts, C)[torch.arange(n, device=A.device), value.view(n, restarts).argmax(1)]
 
 
 def nearest_mean(queries: Tensor, keys: Tensor, values: Tensor, k: int, block: int = 2048) -> Tensor:

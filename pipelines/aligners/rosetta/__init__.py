@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pipelines.aligners.core.cloud import checked, checked_pairs, spectral
-from pipelines.aligners.core.matching import ascend, draw, quadratic_assignment
+from pipelines.aligners.core.matching import draw, quadratic_assignment, two_opt
 from pipelines.aligners.core.translator import Linear
 from pipelines.measures.vectors import BLOCK, centred_unit, neighbours
 from pipelines.runtime.log import Log
@@ -98,7 +98,7 @@ def start(x: Tensor, y: Tensor, paired: Matches, s: Settings, generator: torch.G
     a, b = (torch.stack(side) for side in zip(*repeats, strict=True))  # (S, C, d), (S, C, e)
     (A, to_known_x), (B, to_known_y) = kernels(a, paired[0]), kernels(b, paired[1])
     if s.matching == "two_opt":
-        p = two_opt(A, B, generator)
+        p = two_opt(A, B, TWO_OPT_STARTS, generator)
     else:
         p, _ = quadratic_assignment(A, B, generator, 2 * to_known_x @ to_known_y.mT, TABU_STARTS, TABU_STEPS)
     return a.flatten(0, 1), b.gather(1, p[..., None].expand_as(b)).flatten(0, 1)
@@ -122,15 +122,6 @@ def kernels(centres: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
     mean = torch.cat([centres, known], 1).mean(1, keepdim=True)
     centred = centres - mean
     return centred @ centred.mT, centred @ (known - mean).mT
-
-
-def two_opt(A: Tensor, B: Tensor, generator: torch.Generator) -> Tensor:
-    """Return the best of TWO_OPT_STARTS local optima that no swap improves. (S, C, C) twice -> (S, C)"""
-    (n, C), runs = A.shape[:2], len(A) * TWO_OPT_STARTS
-    p = torch.rand(runs, C, generator=generator).argsort(1).to(A.device)
-    A, B = (side.repeat_interleave(TWO_OPT_STARTS, 0) for side in (A, B))
-    p, value = ascend(A, B, p, steps=10 * C)
-    return p.view(n, -1, C)[torch.arange(n), value.view(n, -1).argmax(1)]
 
 
 def first_map(
