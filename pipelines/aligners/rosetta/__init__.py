@@ -109,9 +109,8 @@ def centres(rows: Tensor, count: int, generator: torch.Generator) -> Tensor:
     from sklearn.cluster import KMeans
 
     seed = int(torch.randint(2**31, (), generator=generator))
-    return torch.from_numpy(KMeans(count, random_state=seed).fit(rows.cpu().numpy()).cluster_centers_).to(
-        rows
-    )
+    fitted = KMeans(count, random_state=seed).fit(rows.cpu().numpy())
+    return torch.from_numpy(fitted.cluster_centers_).to(rows)
 
 
 def kernels(centres: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
