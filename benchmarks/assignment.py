@@ -29,10 +29,8 @@ def kernels_of(how: str, repeats: int) -> tuple[Tensor, Tensor]:
     """Return the centred Gram matrices of the centres of both sides: (repeats, C, C) twice."""
     source, target = map(store.read_embeddings, SPACES)
     given = {"source": SPACES[0], "target": SPACES[1], "aligner": "rosetta", "limit": 13_000, "halves": how}
-    drawn, generator = (
-        halves(source, target, Align.model_validate(given), 10),
-        torch.Generator().manual_seed(10),
-    )
+    drawn = halves(source, target, Align.model_validate(given), 10)
+    generator = torch.Generator().manual_seed(10)
     out = []
     for side in map(centred_unit, (drawn.source, drawn.target)):
         batches = [draw(side, SETTINGS.batch, generator) for _ in range(repeats)]

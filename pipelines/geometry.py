@@ -28,8 +28,7 @@ def geometry(name: str, row: Geometry, study: params.Study, run: track.Run) -> N
     names = sorted(row.spaces or (n for n, space in study.embed.items() if space.corpus == row.corpus))
     encoders = {spaces[n].encoder for n in names}
     if len(encoders) < 2:
-        found = f"corpus {row.corpus} is embedded by {len(encoders)} encoders"
-        raise BadInput(f"{found}; two are needed")
+        raise BadInput(f"corpus {row.corpus} is embedded by {len(encoders)} encoders; two are needed")
     device = resolve(row.device, float64=True)
     sides = run.partners(*names, device=device)
     rows = sides[0].rows(row.split)[: row.limit]

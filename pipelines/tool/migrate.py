@@ -122,8 +122,7 @@ def migrate(args: Namespace) -> Answer:
     label = verdict.label
     if pairs and not partial:
         label = "aligned" if foscttm[best] <= RIGHT else "failed"
-    about = f"{verdict.label} (agreement {verdict.agreement:.2f}), {len(old.vectors)} vectors"
-    lines = [f"verdict on the unpaired map: {about}"]
+    lines = [f"verdict on the unpaired map: {verdict.short}, {len(old.vectors)} vectors"]
     if pairs:
         found = f"of {len(test)} known pairs are nearest among {len(new.vectors)} new vectors"
         lines += [f"{name}: {share:.3f} {found}" for name, share in top1.items()]

@@ -15,7 +15,6 @@ from pipelines import batchwise
 from pipelines.aligners.core.cloud import checked
 from pipelines.aligners.core.parts import Parts
 from pipelines.aligners.core.translator import Translator, best_seed, load_seeds, read_verdicts, save
-from pipelines.aligners.core.verdict import NEXT
 from pipelines.corpora.core.files import located
 from pipelines.corpora.sources.vectors import Stored, formats, limits
 from pipelines.evaluate import scored
@@ -44,9 +43,8 @@ def fit(args: Namespace) -> Answer:
     if parts:
         with atomic(args.out / PARTS) as draft:
             parts.save(draft)
-    about = str(verdict).removesuffix(NEXT)
-    if not verdict.share:
-        about += "to try: more texts on both sides, more --restarts, or known pairs (`migrate --pairs`)"
+    advice = "to try: more texts on both sides, more --restarts, or known pairs (`migrate --pairs`)"
+    about = str(verdict) if verdict.share else f"{verdict.short}; {advice}"
     said = [f"{len(source)} vectors to {len(target)}: {args.out}", about]
     return Answer(said, {"map": str(args.out), "verdict": asdict(verdict)})
 

@@ -48,10 +48,14 @@ class Verdict:
     dimensions: float  # effective number of dimensions of the translated cloud
     share: float = 1.0  # of the source vectors for which the map is right; 0 if the score is below ALIGNED
 
+    @property
+    def short(self) -> str:
+        """`failed (agreement 0.10)`"""
+        return f"{self.label} (agreement {self.agreement:.2f})"
+
     def __str__(self) -> str:
         """Return label and agreement, then the share of the source for which the map is right, or advice."""
-        said = f"{self.label} (agreement {self.agreement:.2f})"
-        return f"{said}, for {self.share:.0%} of the source" if self.share else f"{said}; {NEXT}"
+        return f"{self.short}, for {self.share:.0%} of the source" if self.share else f"{self.short}; {NEXT}"
 
 
 @torch.no_grad()
