@@ -31,7 +31,7 @@ def test_it_leaves_the_density_of_the_translated_cloud():
     translator.double()
     linear = Linear.forward(translator, x.double()) - translator.target_mean
     q = normalize(linear).requires_grad_()
-    s = translator.strength / translator.deviation
+    s = translator.config["strength"] / translator.deviation
     density = torch.logsumexp(s * q @ translator.anchors.T, 1).sum()
     (gradient,) = torch.autograd.grad(density / s, q)
     want = normalize(q.detach() - gradient, dim=1) * linear.norm(dim=1, keepdim=True) + translator.target_mean
@@ -41,7 +41,7 @@ def test_it_leaves_the_density_of_the_translated_cloud():
 def test_it_ranks_better_and_hubs_lose_their_queries():
     translator, x, y = bent(0.0)
     straight = centred_unit(translator(x)) @ centred_unit(y).T
-    translator.strength = 1.5
+    translator.set_hub_correction(1.5)
     bends = centred_unit(translator(x)) @ centred_unit(y).T
 
     def right(of):

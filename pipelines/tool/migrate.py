@@ -23,7 +23,7 @@ from pipelines.measures import retrieval, shown, summary, translation
 from pipelines.measures.vectors import centred_unit, finite
 from pipelines.runtime.errors import BadInput
 from pipelines.tool import Answer
-from pipelines.tool.translate import check_output, sides, write
+from pipelines.tool.files import check_output, sides, write
 
 HELD_OUT = 5  # every fifth known pair is held out to measure the maps
 LEAST = 10  # known pairs

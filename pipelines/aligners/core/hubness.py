@@ -43,7 +43,6 @@ class InvertedSoftmax(Linear):
     def __init__(self, source_dim: int, target_dim: int, anchors: int, strength: float) -> None:
         super().__init__(source_dim, target_dim)
         self.config |= {"anchors": anchors, "strength": strength}
-        self.strength = strength
         self.register_buffer("anchors", torch.zeros(anchors, target_dim))
         self.register_buffer("deviation", torch.ones(()))
 
@@ -58,17 +57,17 @@ class InvertedSoftmax(Linear):
         return self
 
     def set_hub_correction(self, strength: float) -> None:
-        self.strength = self.config["strength"] = strength
+        self.config["strength"] = strength
 
     def forward(self, vectors: Tensor) -> Tensor:
         translated = super().forward(vectors)  # (n, target_dim)
-        if not self.strength:
+        if not self.config["strength"]:
             return translated
         return torch.cat([self._corrected(block) for block in translated.split(BLOCK)])
 
     def _corrected(self, translated: Tensor) -> Tensor:
         linear = translated - self.target_mean
         q = normalize(linear, dim=1)
-        weights = (self.strength / self.deviation * q @ self.anchors.T).softmax(1)
+        weights = (self.config["strength"] / self.deviation * q @ self.anchors.T).softmax(1)
         away = normalize(q - weights @ self.anchors, dim=1)
         return away * linear.norm(dim=1, keepdim=True) + self.target_mean

@@ -28,7 +28,8 @@ def error(x: Tensor, y: Tensor, form: Error) -> Tensor:
 def preservation(x: Tensor, y: Tensor, form: Vsp, reflected: bool) -> Tensor:
     """Return the loss of vector space preservation (VSP): the change of a batch's pairwise products.
 
-    squared: mean_ij (x_i.x_j - y_i.y_j)^2 (paper).
+    squared: mean_ij (x_i.x_j - y_i.y_j)^2 (paper, in words. Its formula takes y from the other encoder's
+    batch, so from other texts, whose products differ even under the true map).
     absolute: mean_ij |cos(x_i, x_j) - cos(y_i, y_j)| (code).
     reflected: add the same with y_i.x_j in place of y_i.y_j (code). Then y must lie in the space of x.
     No gradient flows into x.

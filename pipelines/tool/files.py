@@ -1,0 +1,110 @@
+"""The files of vectors that a command reads and writes."""
+
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+from pipelines import batchwise
+from pipelines.aligners.core.parts import Parts
+from pipelines.aligners.core.translator import Translator
+from pipelines.corpora.core.files import located
+from pipelines.corpora.sources.vectors import Stored, formats, limits
+from pipelines.runtime.errors import BadInput, listed
+from pipelines.runtime.files import atomic, check_writable, reading
+
+WRITTEN = (".parquet", ".arrow", ".npy")
+
+
+def sides(args: Namespace, first: str, second: str) -> list[Stored]:
+    """Return the vectors of two files. `--column` and `--collection` may be FIRST,SECOND."""
+    columns, collections = (
+        given.split(",", 1) if given and "," in given else [given, given]
+        for given in (args.column, args.collection)
+    )
+    return [*map(Stored, map(located, (first, second)), columns, collections)]
+
+
+def check_output(path: Path, source: Stored, inputs: Sequence[str]) -> None:
+    """Raise BadInput, before any work, if `write` cannot write the file or would change one of the `inputs`.
+
+    Raise it also for a source that cannot be read.
+    """
+    if path.suffix not in WRITTEN or path.is_dir():
+        raise BadInput(f"{path}: vectors are written to files: {', '.join(WRITTEN)}")
+    for name in inputs:
+        if located(name).resolve() in (path.resolve(), *path.resolve().parents):
+            raise BadInput(f"{path}: is an input of this command, or in one: choose another file")
+    check_writable(path)
+    if next(source.blocks(), None) is None:
+        raise BadInput(f"{source.path}: no vectors")
+    _batches(source)  # raises BadInput
+
+
+def write(path: Path, source: Stored, translator: Translator, parts: Parts | None = None) -> int:
+    """Translate the vectors of `source` and write them to `path`, block by block. Return their number.
+
+    With parts they get the column `aligned`, except in `.npy`, which holds vectors alone.
+    """
+    if path.suffix == ".npy":
+        columns = (table["vector"].combine_chunks() for table in _translated(source, translator, None))
+        blocks = [column.flatten().to_numpy().reshape(len(column), -1) for column in columns]
+        with atomic(path) as draft, open(draft, "wb") as file:
+            np.save(file, np.concatenate(blocks))
+        return sum(map(len, blocks))
+    tables = _translated(source, translator, parts)
+    first = next(tables)
+    opener, rows = pq.ParquetWriter if path.suffix == ".parquet" else pa.ipc.new_file, 0
+    with atomic(path) as draft, opener(draft, first.schema) as writer:
+        for table in chain([first], tables):
+            # Files of a folder may have the columns in another order
+            writer.write_table(table.select(first.schema.names))
+            rows += len(table)
+    return rows
+
+
+def _translated(source: Stored, translator: Translator, parts: Parts | None) -> Iterator[pa.Table]:
+    """Yield the batches of a source with the translated vectors, in the column `vector`."""
+    rows, (column, batches) = 0, _batches(source)
+    function = batchwise.translate(translator, column)
+    for batch in batches:
+        try:
+            table = function(batch)
+        except BadInput as error:  # which numbers the rows of this batch
+            raise BadInput(f"{source.path}, rows from {rows} on: {error}") from None
+        table = table.select([name for name in table.column_names if name != "aligned"])
+        if parts:
+            flat = batch.column(column).flatten().cast(pa.float32(), safe=False)
+            right = parts.rows(torch.tensor(flat.to_numpy(zero_copy_only=False)).view(len(table), -1))
+            table = table.append_column("aligned", pa.array(right.numpy()))
+        yield table
+        rows += len(table)
+
+
+def _batches(source: Stored) -> tuple[str, Iterator[pa.RecordBatch]]:
+    """Return the column of vectors and all batches. Raises BadInput for columns that share a name.
+
+    Of parquet with a column of lists all columns are kept, else there is `vector` alone.
+    """
+    if files := formats.parquet_files(source.path):
+        schema = pq.ParquetFile(files[0]).schema_arrow
+        [name, *others] = formats.columns_of(source.path, schema, source.column)
+        if not others and formats.is_vectors(schema.field(name).type):
+            if len({*schema.names}) < len(schema):
+                raise BadInput(f"{source.path}: columns share a name: {listed(schema.names)}")
+            return name, _of_parquet(files)
+    return "vector", (
+        pa.record_batch({"vector": pa.FixedSizeListArray.from_arrays(block.ravel(), block.shape[1])})
+        for block in source.blocks()
+    )
+
+
+def _of_parquet(files: list[Path]) -> Iterator[pa.RecordBatch]:
+    for file in files:
+        with reading(file, "not a whole parquet file"):
+            yield from pq.ParquetFile(file).iter_batches(limits.BLOCK)
