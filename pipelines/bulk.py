@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 from torch import Tensor
 
@@ -98,11 +97,8 @@ def check(shard: Path, column: str, translator: Translator | None) -> None:
         raise BadInput(f"{shard}: columns share a name: {listed(file.schema_arrow.names)}")
     kind, where = file.schema_arrow.field(column).type, f"{shard}: column {column!r}"
     if translator is None:
-        if not pa.types.is_string(kind) and not pa.types.is_large_string(kind):
-            raise BadInput(f"{where} is {kind}, not text")
-        return
-    if not batchwise.is_float_vectors(kind):
-        raise BadInput(f"{where} is {kind}, not vectors (lists of floating-point numbers)")
+        return batchwise.check_texts(kind, where)
+    batchwise.check_vectors(kind, where)
     width = translator.source_dim
     found = len(first[0][0].as_py() or ()) if first else width
     if found != width:

@@ -88,7 +88,7 @@ def measure(
     scores |= image_text.retrieval(similarity, right)
     if "scene" in frame.columns:
         known = similarity, torch.from_numpy(true_pmi(frame["scene"].to_list(), texts))
-        numbers |= image_text.agreement(*known, dim)
+        numbers |= image_text.pmi_agreement(*known, dim)
     return numbers | summary(scores), known
 
 

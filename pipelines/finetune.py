@@ -130,12 +130,12 @@ def build(row: Finetune, columns: list[list[str]], folder: Path) -> Training:
     simcse.set_dropout(transformer, row.dropout)
     width, device = pooling.width(transformer), resolve(row.device)
     torch.manual_seed(row.seed)  # for the weights of the head and of the word model
-    modules = [transformer, pooling.pooler(row.pooling, width), head or pooling.head(width)]
+    body, mlp = [transformer, pooling.pooler(row.pooling, width)], head or pooling.head(width)
     words = None
     if row.mlm:
         words = simcse.MaskedWords(transformer.model.get_input_embeddings(), width).to(device)
-    trained = SentenceTransformer(modules=modules[: 2 if row.head == "none" else 3], device=str(device))
-    model = trained if row.head != "train" else SentenceTransformer(modules=modules[:2], device=str(device))
+    trained = SentenceTransformer(modules=body if row.head == "none" else [*body, mlp], device=str(device))
+    model = SentenceTransformer(modules=body, device=str(device)) if row.head == "train" else trained
     learnt = [*trained.parameters(), *(words.parameters() if words else ())]
     return Training(model, trained, words, torch.optim.AdamW(learnt, lr=row.lr, weight_decay=0.0), learnt)
 
@@ -186,7 +186,7 @@ def train(
         pending.append(step(training, row, columns))
         measured = training.step % row.every == 0 or training.step == row.steps
         if measured or training.step % LOGGED == 0:
-            loss = losses.read(pending, training.step - len(pending) + 1)[-1]
+            loss = losses.finite_losses(pending, training.step - len(pending) + 1)[-1]
             pending = []
             if measured:
                 measure(training, dev, loss, folder, log)

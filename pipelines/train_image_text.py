@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pipelines import distributed
 from pipelines.contrastive.kernels import Fourier, PointSets, exact, features, fourier
-from pipelines.contrastive.losses import read, symmetric_info_nce
+from pipelines.contrastive.losses import finite_losses, symmetric_info_nce
 from pipelines.contrastive.pairs import Pairs, check_images, generator, pairs
 from pipelines.contrastive.pixels import pixels_of
 from pipelines.contrastive.point_sets import DualEncoder, save
@@ -46,9 +46,8 @@ def train_image_text(name: str, row: TrainImageText, study: params.Study, run: t
         data = pairs(train_rows, row.image.size, words)
 
         # 2. Train each seed, or resume.
-        digest = store.digest(store.corpus_path(row.corpus))
         code = store.code_digest("contrastive", "distributed", "train_image_text")
-        made_from = (code, row, digest, distributed.world_size())
+        made_from = (code, row, store.digest(store.corpus_path(row.corpus)), distributed.world_size())
         with distributed.on_rank_zero(store.work("train_image_text", name, *made_from)) as folder:
             trained = [train(row, data, words, seed, folder, run.log) for seed in row.seeds]
             if distributed.rank() > 0:
@@ -113,7 +112,7 @@ def train(
         last = at == row.steps - 1
         logged, kept = at % LOGGED == 0 or last, (at + 1) % CHECKPOINT == 0 or last
         if logged or kept:
-            loss = read(pending, at + 1 - len(pending))[-1]
+            loss = finite_losses(pending, at + 1 - len(pending))[-1]
             pending = []
         if logged:
             point = {"loss": loss, "scale": model.scale.item(), "rate": rate(row, at)}
@@ -185,13 +184,14 @@ def loss_of(model: DualEncoder, images: Tensor, ids: Tensor, fourier: Fourier | 
 
 
 def rate(row: TrainImageText, step: int) -> float:
-    """Return the learning rate: linear warm-up, then a half cosine that reaches END_RATE one step after the
-    last.
+    """Return the learning rate: linear warm-up, then a half cosine that ends one step after the last, at
+    END_RATE or at a lower `lr`.
     """
     if step < row.warmup:
         return row.lr * (step + 1) / row.warmup
     done = (step - row.warmup) / (row.steps - row.warmup)
-    return END_RATE + (row.lr - END_RATE) * (1 + math.cos(math.pi * done)) / 2
+    end = min(END_RATE, row.lr)
+    return end + (row.lr - end) * (1 + math.cos(math.pi * done)) / 2
 
 
 # ---------------------------------------------------------------- outputs

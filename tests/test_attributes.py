@@ -120,7 +120,10 @@ def test_translated_stand_beside_ideal_and_chance(stored, labels):
 
 @pytest.mark.parametrize(
     ("keys", "message"),
-    [({"labels": "sender"}, "no column 'sender'"), ({"split": "elsewhere"}, "two labels are needed")],
+    [
+        ({"labels": "sender"}, "no column 'sender'"),
+        ({"split": "elsewhere"}, "of at least 1 examples are needed; found: 0"),
+    ],
 )
 def test_labels_that_are_not_there_are_one_line(stored, keys, message):
     with refusal(message):

@@ -391,7 +391,7 @@ def test_noise_is_as_long_as_it_says():
         ("noise much", "a kind and a number are needed"),
         ("round 39", "at most 15"),
         ("noise", "noise 0: a number above 0"),
-        ("binary 1", "binary 1: no number"),
+        ("binary 1", "binary 1: it takes no number"),
     ],
 )
 def test_a_defence_that_cannot_be_is_one_line(name, message):

@@ -93,6 +93,10 @@ def test_spark_style_record_batches_give_the_same_rows():
     function = batchwise.embed(store.encoder_path("e"), study().encoders["e"])
     with refusal("there is no column 'text'; there are: id"):
         function(pa.table({"id": ["a"]}))
+    with refusal("column 'text' is int64, not text"):
+        function(pa.table({"text": [1]}))
+    with refusal("column 'vector' is list<item: bool>, not vectors"):
+        batchwise.translate(load_best(store.translators_path("ab")))(pa.table({"vector": [[True] * SOURCE]}))
     run(**EMBED)
     for path in Path("in").iterdir():
         batches = pq.read_table(path).to_batches(max_chunksize=7)

@@ -6,7 +6,7 @@ from torch.nn.functional import normalize
 
 from pipelines.aligners import wasserstein_procrustes
 from pipelines.aligners.core.mixture import clustered, one_encoder
-from tests.small import QUICK, normal, rotation, seeded
+from tests.small import QUICK, normal, refusal, rotation, seeded
 
 WIDTH, TOPICS = 96, 30
 SETTINGS = wasserstein_procrustes.Settings(**QUICK["wasserstein_procrustes"])
@@ -78,6 +78,8 @@ def test_a_map_is_fitted_to_the_vectors_and_pairs_of_one_encoder():
         whole = wasserstein_procrustes.fit(dump, target, SETTINGS, 0, pairs)
         part = wasserstein_procrustes.fit(dump[rows], target, SETTINGS, 0, of_part)
         assert torch.equal(whole(target), part(target))
+    with refusal("the source mixes encoders, and no pair is of the one with most vectors"):
+        wasserstein_procrustes.fit(dump, target, SETTINGS, 0, known[~torch.isin(known[:, 0], rows)])
     paired = {"a": target, "b": embedded(4, 900, texts=2)}
     whole, part = (
         wasserstein_procrustes.fit_jointly({"dump": cloud, **paired}, SETTINGS, 0, ["a", "b"])

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from pipelines import evaluate_image_text, train_image_text
 from pipelines.contrastive import towers
-from pipelines.contrastive.losses import read, symmetric_info_nce
+from pipelines.contrastive.losses import finite_losses, symmetric_info_nce
 from pipelines.contrastive.pairs import by_image, pairs
 from pipelines.contrastive.pairs import generator as keyed
 from pipelines.contrastive.point_sets import DualEncoder, activate, load, save
@@ -137,7 +137,7 @@ def test_an_infinite_loss_and_a_single_image_are_named(frame):
     model.image_head.point.weight.data.fill_(torch.nan)
     loss = train_image_text.step(model, train_image_text.optimiser_of(model, row()), row(), data, 0, 0)
     with refusal("step 0: the loss is nan"):
-        read([loss], 0)
+        finite_losses([loss], 0)
     for rows in (0, 1):
         with refusal("at least two"):
             prepared(frame.head(rows), row())
@@ -160,10 +160,10 @@ def test_agreement_with_a_known_pmi_is_that_of_scipy():
     from scipy import stats
 
     a, b = torch.randint(0, 5, (2, 15, 20), generator=keyed(0)).double()
-    found = image_text.agreement(a, b, 4)
+    found = image_text.pmi_agreement(a, b, 4)
     assert found["pmi_correlation"] == pytest.approx(stats.pearsonr(a.ravel(), b.ravel())[0])
     assert found["pmi_rank_correlation"] == pytest.approx(stats.spearmanr(a.ravel(), b.ravel())[0])
-    assert image_text.agreement(a, 3 * a + 1, 4)["pmi_unexplained"] == pytest.approx(0, abs=1e-9)
+    assert image_text.pmi_agreement(a, 3 * a + 1, 4)["pmi_unexplained"] == pytest.approx(0, abs=1e-9)
 
 
 def test_no_inner_product_beats_the_rank_limit():
@@ -209,3 +209,9 @@ def test_measures_of_an_untrained_model(frame):
 def test_settings_out_of_bounds_are_refused(kind, keys):
     with pytest.raises(ValidationError, match=r"scale|batch|needs one|a sigmoid weight"):
         kind.model_validate(keys)
+
+
+def test_a_rate_below_the_last_one_never_grows_again():
+    low = row(lr=1e-6)
+    rates = [train_image_text.rate(low, step) for step in range(low.warmup - 1, low.steps)]
+    assert rates == sorted(rates, reverse=True)

@@ -45,8 +45,9 @@ def test_centroids_turned_moved_and_shuffled_are_matched_again():
 
 def test_too_few_vectors_for_the_clusters_are_refused():
     x, y = normal(2, 300, 8)
-    with refusal("source: 10 vectors, but at least 50"):
-        quick_fit("mini_vec2vec", x[:10], y)
+    for few in (x[:10], x[:10].repeat(30, 1)):
+        with refusal("source: 10 distinct vectors, but at least 50"):
+            quick_fit("mini_vec2vec", few, y)
 
 
 def cost_of(method, x, y):

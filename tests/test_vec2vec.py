@@ -119,7 +119,7 @@ def test_transport_is_sinkhorns_with_a_constant_plan():
     x, y = (z / np.linalg.norm(z, axis=1, keepdims=True) for z in g.normal(size=(2, 30, 6)))
     plan = sinkhorn(torch.tensor(x @ y.T), 10).numpy()
     moved = torch.tensor(x, requires_grad=True)
-    loss = losses.transport(moved, torch.tensor(y), 10.0)
+    loss = losses.transport_loss(moved, torch.tensor(y), 10.0)
     loss.backward()
     # the plan is in bf16 where the CPU supports it
     assert loss.item() == pytest.approx(1 - (plan * (x @ y.T)).sum() / 30, abs=0.01)

@@ -40,6 +40,7 @@ def embed(folder: Path, row: Encoder, column: str = "text", device: str = "auto"
 
     def function(batch: Batch) -> pa.Table:
         texts = _column(batch, column)
+        check_texts(texts.type, f"column {column!r}")
         _refuse(pc.fill_null(pc.equal(pc.utf8_trim_whitespace(texts), ""), True), "texts are empty")
         with TemporaryDirectory() as parts:
             vectors = encode(loaded, texts.to_pylist(), row, Path(parts)).vectors
@@ -58,6 +59,7 @@ def translate(translator: Translator, column: str = "vector", device: str = "aut
     @torch.inference_mode()
     def function(batch: Batch) -> pa.Table:
         array = _column(batch, column)
+        check_vectors(array.type, f"column {column!r}")
         array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
         wrong = pc.fill_null(pc.not_equal(pc.list_value_length(array), width), True)
         _refuse(wrong, f"vectors are not of dimension {width}")
@@ -70,10 +72,17 @@ def translate(translator: Translator, column: str = "vector", device: str = "aut
     return function
 
 
-def is_float_vectors(kind: pa.DataType) -> bool:
-    """Return whether a column of this type has vectors: lists of floating-point numbers."""
+def check_texts(kind: pa.DataType, what: str) -> None:
+    """Raise BadInput unless a column of this type has texts."""
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        raise BadInput(f"{what} is {kind}, not text")
+
+
+def check_vectors(kind: pa.DataType, what: str) -> None:
+    """Raise BadInput unless a column of this type has vectors: lists of numbers."""
     lists = pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind)
-    return lists and pa.types.is_floating(kind.value_type)
+    if not lists or not (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)):
+        raise BadInput(f"{what} is {kind}, not vectors (lists of numbers)")
 
 
 def _column(batch: Batch, name: str) -> Any:

@@ -6,7 +6,6 @@ An image or a text is a set {(w_i, v_i)} of M unit vectors with real weights. Th
 
 or its logarithm (KME-CLIP, arXiv 2510.15508, where all terms are positive), with a Gaussian kernel k =
 exp(-r^2 / 2 sigma^2) or the inverse multiquadric k = c / sqrt(c^2 + r^2), r = |v - t|. Both have k(v, v) = 1.
-No function holds more than BLOCK kernel values at once.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-BLOCK = 1 << 22  # kernel values that `exact` holds at once
+BLOCK = 1 << 22  # kernel values that `exact` holds at once, or those of one pair of sets if more
 
 Law = Literal["gaussian", "imq"]
 

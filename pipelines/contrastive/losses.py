@@ -1,7 +1,7 @@
 """InfoNCE (van den Oord et al. 2018) as SimCSE and CLIP use it.
 
-SimCSE (Gao, Yao and Chen, EMNLP 2021), with unit vectors h, p, n and temperature t. It is equations 1 and 4
-(no negatives n), 5 (a hard negative per text) and 8 (a text's own hard negative has weight w):
+SimCSE (Gao, Yao and Chen, EMNLP 2021), with unit vectors h, p, n and temperature t. Without negatives n it is
+the paper's equations 1 and 4; with one for each text it is equation 5, with a weight w equation 8:
 
     loss_i = -log exp(h_i . p_i / t) / sum_j [ exp(h_i . p_j / t) + w^(i = j) exp(h_i . n_j / t) ]
 
@@ -50,7 +50,7 @@ def symmetric_info_nce(similarity: Tensor) -> Tensor:
     return (cross_entropy(similarity, right) + cross_entropy(similarity.T, right)) / 2
 
 
-def read(losses: list[Tensor], first: int) -> list[float]:
+def finite_losses(losses: list[Tensor], first: int) -> list[float]:
     """Return the losses of consecutive steps. Raise BadInput, naming the step, for one that is not finite.
 
     All are read in one transfer, because each read makes the host wait for the device.

@@ -1,4 +1,4 @@
-"""Images with their captions, batches of pairs, and random generators that are a function of their keys."""
+"""Images with their captions, batches of pairs, and random generators made from keys."""
 
 from dataclasses import dataclass
 
@@ -59,6 +59,6 @@ def pairs(frame: pl.DataFrame, size: int, words: Words) -> Pairs:
 
 
 def generator(*keys: int) -> torch.Generator:
-    """Return a random generator of its own for each combination of keys."""
+    """Return a random generator whose seed depends on all keys."""
     seed = np.random.SeedSequence(keys).generate_state(1, np.uint64)[0]
     return torch.Generator().manual_seed(int(seed >> np.uint64(1)))

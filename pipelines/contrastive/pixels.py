@@ -22,13 +22,13 @@ def pixels(data: bytes, size: int) -> Tensor:
 
     Transparency becomes white. Damaged EXIF is ignored. -> uint8 (3, size, size)
 
-    Raises ValueError for what is no whole image.
+    Raises ValueError for what is no whole image, or too large.
     """
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             resized = size * size * max(image.size) / min(image.size)
             if max(image.width * image.height, resized) > LARGEST:
-                raise ValueError(f"{image.width} x {image.height} pixels are too many")
+                raise ValueError(f"{image.width} x {image.height} pixels are too many, or too uneven")
             image.load()
             with suppress(Exception):  # of damaged EXIF, which Pillow reports in many ways
                 ImageOps.exif_transpose(image, in_place=True)
@@ -38,7 +38,7 @@ def pixels(data: bytes, size: int) -> Tensor:
                 image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
             image = image.convert("RGB")
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise ValueError(f"no whole image: {' '.join(str(error).split())[:120]}") from None
+        raise ValueError(f"cannot be read: {' '.join(str(error).split())[:120]}") from None
     return torch.from_numpy(np.array(ImageOps.fit(image, (size, size)))).permute(2, 0, 1)
 
 

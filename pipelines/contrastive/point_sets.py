@@ -3,6 +3,9 @@ ICLR 2025), beside CLIP's single vector (Radford et al. 2021) on the same towers
 
 Every token h gives a point v = A h / |A h| and a weight w = f(b.h + c). CLIP's head has the same parameters:
 b scores the tokens for attention pooling, and A projects the pooled token.
+
+Unlike the released code: small towers, attention in both directions, pad tokens by position, a bias c, and
+attention pooling in place of CLIP's class and end tokens.
 """
 
 import json
@@ -34,7 +37,7 @@ class DualEncoder(nn.Module):
         self.text_head = SetHead(row.text.width, row.head)
         start = torch.tensor(START_SCALE)
         self.raw_scale = nn.Parameter(start if row.head.kind == "points" else start.log())
-        self.kernel = kernel(row.head)
+        self.kernel = kernel_of(row.head)
 
     @property
     def scale(self) -> Tensor:
@@ -77,11 +80,11 @@ class SetHead(nn.Module):
         nn.init.constant_(self.weight.bias, START_BIAS[row.weight] if points else 0.0)
 
     def forward(self, tokens: Tensor) -> PointSets:
-        raw = self.weight(tokens).squeeze(2).float()  # (n, M)
+        raw = self.weight(tokens).squeeze(2)  # (n, M)
         if self.row.kind == "vector":
-            pooled = torch.einsum("nm,nmw->nw", raw.softmax(1), tokens.float()).unsqueeze(1)
-            return PointSets(normalize(self.point(pooled).float(), dim=2), torch.ones_like(raw[:, :1]))
-        weights, points = activate(raw, self.row.weight), self.point(tokens).float()
+            pooled = torch.einsum("nm,nmw->nw", raw.softmax(1), tokens).unsqueeze(1)
+            return PointSets(normalize(self.point(pooled), dim=2), torch.ones_like(raw[:, :1]))
+        weights, points = activate(raw, self.row.weight), self.point(tokens)
         if self.row.points is not None and self.row.points < points.shape[1]:
             points = adaptive_avg_pool1d(points.transpose(1, 2), self.row.points).transpose(1, 2)
             weights = adaptive_avg_pool1d(weights, self.row.points)
@@ -98,7 +101,7 @@ def activate(raw: Tensor, kind: str) -> Tensor:
     return BOUND * torch.sigmoid(raw if kind == "sigmoid" else raw / BOUND)
 
 
-def kernel(row: Head) -> Kernel:
+def kernel_of(row: Head) -> Kernel:
     """Return the kernel of a head. Single vectors are compared by their inner product."""
     if row.kind == "vector":
         return Kernel(linear=1.0, nonlinear=0.0)

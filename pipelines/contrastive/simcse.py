@@ -13,9 +13,6 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, gelu
 
-Features = dict[str, Tensor]
-
-
 # ---------------------------------------------------------------- views
 
 
@@ -27,8 +24,8 @@ def embed_columns(
 ) -> list[Tensor]:
     """Return the vectors of k columns of n texts. -> k x (n, d)
 
-    independent: one pass, in which every row has its own dropout mask. fixed: k passes with the same masks
-    (the paper's "fixed 0.1"), so that equal texts of one padded length get equal vectors.
+    independent: one pass, in which every row has its own dropout mask. fixed (the paper's "fixed 0.1"): one
+    pass for each column, with the same masks. Equal texts in rows of one padded length get equal vectors.
     """
 
     def embedded(texts: Sequence[str]) -> Tensor:
@@ -43,7 +40,7 @@ def embed_columns(
     return [*out, embedded(columns[-1])]
 
 
-def tokenize(model: SentenceTransformer, texts: Sequence[str], max_tokens: int) -> Features:
+def tokenize(model: SentenceTransformer, texts: Sequence[str], max_tokens: int) -> dict[str, Tensor]:
     """Return padded token ids and mask on the model's device, truncated to `max_tokens`.
 
     n texts -> each (n, tokens)

@@ -99,8 +99,7 @@ def label_set(labels: Sequence[Sequence[str]], least: int = 1) -> list[str]:
     counts = Counter(label for example in labels for label in set(example))
     kept = sorted(label for label, n in counts.items() if n >= least)
     if len(kept) < 2:
-        found = f"{len(kept)} labels have {least} or more of {len(labels)} examples"
-        raise BadInput(f"attributes: {found}; two labels are needed")
+        raise BadInput(f"attributes: two labels of at least {least} examples are needed; found: {len(kept)}")
     return kept
 
 

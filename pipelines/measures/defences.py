@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 from torch.nn.init import orthogonal_
 
-from pipelines.measures.vectors import finite, kmeans, nearness, neighbours, overlap
+from pipelines.measures.vectors import finite, kmeans, nearness, neighbours, overlap, ridged
 from pipelines.runtime.errors import BadInput
 
 RIDGE = 0.01  # penalty in `known_pair_attacks`, times the mean square of a coordinate
@@ -43,9 +43,10 @@ class Defence:
             "cells": (scale >= 1 and scale % 1 == 0, "a whole number of cells, at least 1,"),
             "round": (0 <= scale <= 15 and scale % 1 == 0, "a whole number of decimals, at most 15,"),
         }
-        right, what = needs.get(self.kind, (scale == 0, "no number"))
+        right, what = needs.get(self.kind, (scale == 0, ""))
         if not right:
-            raise BadInput(f"defence: {self.kind} {scale:g}: {what} is needed")
+            needed = f"{what} is needed" if what else "it takes no number"
+            raise BadInput(f"defence: {self.kind} {scale:g}: {needed}")
 
     @classmethod
     def of(cls, name: str) -> Defence:
@@ -212,5 +213,4 @@ def _orthogonal(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _ridge(x: Tensor, y: Tensor) -> Tensor:
-    gram = x.T @ x
-    return torch.linalg.solve(gram + RIDGE * gram.diagonal().mean() * torch.eye(len(gram)).to(gram), x.T @ y)
+    return torch.linalg.solve(ridged(x.T @ x, RIDGE), x.T @ y)

@@ -61,7 +61,7 @@ def paired_ranks(similarity: Tensor, right: Tensor) -> Tensor:
     return torch.cat(out)
 
 
-def agreement(similarity: Tensor, pmi: Tensor, dim: int) -> dict[str, float]:
+def pmi_agreement(similarity: Tensor, pmi: Tensor, dim: int) -> dict[str, float]:
     """Return how well a similarity of `dim` dimensions agrees with the true PMI, over all entries. (n, m),
     (n, m)
 

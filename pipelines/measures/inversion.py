@@ -25,6 +25,7 @@ MEASURES = [
     Measure("exact"),
     Measure("cosine", "cosine"),  # for the re-embedded text, which needs an encoder
 ]
+ORDER = 4  # BLEU compares sequences of at most so many words
 Words = Sequence[str]
 
 
@@ -72,7 +73,7 @@ def _f1(common: int, guess: Sized, true: Sized) -> float:
     return 2 * common / both if both else 1.0
 
 
-def bleu(guess: Words, true: Words, order: int = 4) -> float:
+def bleu(guess: Words, true: Words) -> float:
     """Return BLEU-4 of words with the brevity penalty (Papineni et al. 2002); 0 if no word is right.
 
     Orders 2 to 4 are smoothed by adding one (Lin and Och 2004).
@@ -80,13 +81,13 @@ def bleu(guess: Words, true: Words, order: int = 4) -> float:
     if not guess or not true:
         return float(list(guess) == list(true))
     logs = 0.0
-    for n in range(1, order + 1):
+    for n in range(1, ORDER + 1):
         guessed, wanted = _grams(guess, n), _grams(true, n)
         right, total = sum((guessed & wanted).values()), sum(guessed.values())
         if n == 1 and not right:
             return 0.0
         logs += math.log((right + (n > 1)) / (total + (n > 1)))
-    return min(1.0, math.exp(1 - len(true) / len(guess))) * math.exp(logs / order)
+    return min(1.0, math.exp(1 - len(true) / len(guess))) * math.exp(logs / ORDER)
 
 
 def _grams(words: Words, n: int) -> Counter:

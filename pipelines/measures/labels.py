@@ -29,8 +29,8 @@ def compare(
     quadratic assignment of the two matrices of cosines between centroids. (k, k), (k, k) -> (k,)
 
     labels_matched is the share of labels that it matches; chance is 1 / k. labels_p is the p-value of the
-    true assignment's objective among random ones, at least 1 / k! and 1 / 1000. It is small if the spaces
-    share the shape of their labels, even where the search misses it.
+    true assignment's objective among random ones: about 1 / k! at least, and never below 1 / 1000. It is
+    small if the spaces share the shape of their labels, even where the search misses it.
 
     Source: Schnaus, Araslanov and Cremers, "It's a (Blind) Match!", CVPR 2025.
     """

@@ -64,7 +64,7 @@ def alignment(first: Tensor, second: Tensor, scores: Tensor) -> float:
 
 
 def uniformity(vectors: Tensor, block: int = 2048) -> float:
-    """Return log mean exp(-2 |x - y|^2) over all pairs of two unit rows, which may be equal. (n, d)"""
+    """Return log mean exp(-2 |x - y|^2) over all pairs of different rows (n, d), as unit vectors."""
     x = normalize(finite("vectors", vectors), dim=1)
     n, total = len(x), 0.0
     for i in range(0, n, block):

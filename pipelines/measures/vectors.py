@@ -31,7 +31,7 @@ def centred_unit(vectors: Tensor) -> Tensor:
     return normalize(vectors - vectors.mean(0), dim=1)
 
 
-def neighbours(queries: Tensor, keys: Tensor, count: int, block: int = BLOCK, others: bool = False) -> Tensor:
+def neighbours(queries: Tensor, keys: Tensor, count: int, others: bool = False) -> Tensor:
     """Return the indices of each query's nearest keys by dot product, nearest first.
 
     (n, d), (m, d) -> (n, min(count, m)), or m - 1 with `others`
@@ -40,8 +40,8 @@ def neighbours(queries: Tensor, keys: Tensor, count: int, block: int = BLOCK, ot
     """
     queries, keys = finite("queries", queries), finite("keys", keys)
     nearest = []
-    for start in range(0, len(queries), block):
-        scores = queries[start : start + block] @ keys.T
+    for start in range(0, len(queries), BLOCK):
+        scores = queries[start : start + BLOCK] @ keys.T
         if others:
             scores.diagonal(start).fill_(-torch.inf)
         nearest.append(scores.topk(min(count, len(keys) - others), dim=1).indices)
@@ -61,7 +61,7 @@ def kmeans(X: Tensor, clusters: int, repeats: int, generator: torch.Generator, s
     return lloyd(X, X[chosen.to(X.device)], steps)
 
 
-def lloyd(X: Tensor, centroids: Tensor, steps: int = 20) -> Tensor:
+def lloyd(X: Tensor, centroids: Tensor, steps: int) -> Tensor:
     """Run Lloyd's algorithm on X (n, d) from centroids (repeats, clusters, d).
 
     An empty cluster keeps its centroid.
@@ -75,6 +75,11 @@ def lloyd(X: Tensor, centroids: Tensor, steps: int = 20) -> Tensor:
         mean = member.T @ X / count.clamp_min(1)  # several times faster than index_add
         centroids = torch.where(count > 0, mean, flat).view(repeats, clusters, d)
     return centroids
+
+
+def ridged(gram: Tensor, ridge: float) -> Tensor:
+    """Add `ridge` times the mean of the diagonal to the diagonal of gram (d, d)."""
+    return gram + ridge * gram.diagonal().mean() * torch.eye(len(gram)).to(gram)
 
 
 def nearness(X: Tensor, centroids: Tensor) -> Tensor:

@@ -48,7 +48,7 @@ class InvertedSoftmax(Linear):
 
     @classmethod
     def around(cls, linear: Linear, anchors: Tensor, strength: float) -> InvertedSoftmax:
-        """Correct `linear` for the hubs of the source vectors `anchors` (m, d)."""
+        """Correct `linear` for hubs, which the translations of the source vectors `anchors` (m, d) show."""
         moved = linear(anchors) - linear.target_mean
         self = cls(*linear.map.shape, anchors=len(anchors), strength=strength).to(linear.map.device)
         q = normalize(moved, dim=1)

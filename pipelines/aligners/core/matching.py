@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from pipelines.measures.vectors import BLOCK, neighbours
+
 
 def draw(cloud: Tensor, size: int, generator: torch.Generator) -> Tensor:
     """Return at most `size` random rows, the same on every device: the generator is on the CPU."""
@@ -151,6 +153,13 @@ def mutual(scores: Tensor) -> tuple[Tensor, Tensor]:
     rows = torch.arange(len(best), device=scores.device)
     keep = back[best] == rows
     return rows[keep], best[keep]
+
+
+def nearest_mean(queries: Tensor, keys: Tensor, values: Tensor, k: int) -> Tensor:
+    """Return the mean of the values of each query's k nearest keys by dot product. (n, r), (m, r), (m, e) ->
+    (n, e)
+    """
+    return torch.cat([values[neighbours(some, keys, k)].mean(1) for some in queries.split(BLOCK)])
 
 
 def partners(moved: Tensor, y: Tensor, inverse_temperature: float, rounds: int = 3) -> Tensor:

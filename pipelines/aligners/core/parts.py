@@ -31,7 +31,7 @@ from torch.nn.functional import normalize
 
 from pipelines.aligners.core.matching import draw
 from pipelines.aligners.core.mixture import SAMPLE, clustered
-from pipelines.measures.vectors import centred_unit, nearness
+from pipelines.measures.vectors import centred_unit, nearness, ridged
 from pipelines.runtime.files import reading
 
 RIDGE = 0.03  # of the targets' second moment, relative to its mean variance
@@ -88,8 +88,7 @@ def judge_parts(source: Tensor, translator: Map, target: Tensor, replicates: Seq
     # 3. Strangeness
     targets = centred_unit(target).double()
     moment = targets.T @ targets / len(targets)
-    ridge = RIDGE * moment.diagonal().mean() * torch.eye(len(moment)).to(moment)
-    precision = torch.linalg.inv(moment + ridge).to(translated.dtype)
+    precision = torch.linalg.inv(ridged(moment, RIDGE)).to(translated.dtype)
     strange = _means(_strangeness(translated - centre, precision), cluster)
     best, worst = strange[cluster].quantile(BEST), _strangeness(of_random - centre, precision).mean()
     aligned = (strange < (best + worst) / 2) | (worst < ISOTROPIC * best)
@@ -105,7 +104,7 @@ def judge_parts(source: Tensor, translator: Map, target: Tensor, replicates: Seq
 def _means(values: Tensor, cluster: Tensor) -> Tensor:
     """Return the mean of the values (n,) in each cluster (n,). None is empty. -> (clusters,)"""
     rows = torch.bincount(cluster)
-    return torch.zeros(len(rows)).to(values).index_add(0, cluster, values) / rows
+    return values.new_zeros(len(rows)).index_add(0, cluster, values) / rows
 
 
 def _strangeness(centred: Tensor, precision: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pipelines.aligners.core.cloud import FEW, dimensions
+from pipelines.aligners.core.cloud import FEW, dimensions, principal_axes
 from pipelines.aligners.core.matching import draw
 from pipelines.aligners.core.parts import judge_parts
 from pipelines.aligners.core.translator import Translator
@@ -89,8 +89,7 @@ def agreement(source: Tensor, translated: Tensor, replicates: Sequence[Translato
     """
     moved = centred_unit(translated)
     leading = min(LEADING, moved.shape[1] // 2)
-    # eigh sorts by ascending eigenvalue: the last directions are the leading ones
-    fine = torch.linalg.eigh((moved.T @ moved).double())[1][:, : moved.shape[1] - leading].to(moved.dtype)
+    fine = principal_axes(moved)[:, : moved.shape[1] - leading]
     moved = normalize(moved @ fine, dim=1)
     cosines = []
     for replicate in replicates:

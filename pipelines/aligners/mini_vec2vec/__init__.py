@@ -10,9 +10,10 @@
     average
 3b  k-means of the source; k-means of the target from the mapped centroids; Procrustes; moving average
 
-These are the steps and settings of the author's notebook, seeded. Two details differ. In 1b each step makes
-the best swap; scipy's 2-opt, which the notebook calls, makes the first swap that is a gain. And empty
-clusters keep their centroids (kmeans.py).
+These are the steps and settings of the author's notebook, seeded. Three details differ. In 1b each step
+makes the best swap; scipy's 2-opt, which the notebook calls, makes the first swap that is a gain. Empty
+clusters keep their centroids (kmeans.py). And the mean that is subtracted is that of the side's own rows; the
+notebook also uses the other half.
 
 The map is never projected back to an orthogonal one: the drift of the average is part of the method. The
 paper writes cosine kernels in 1b. The published numbers were made with the notebook's Gram matrices, which
@@ -28,10 +29,10 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pipelines.aligners.core.cloud import checked, spectral
-from pipelines.aligners.core.matching import draw, two_opt
+from pipelines.aligners.core.matching import draw, nearest_mean, two_opt
 from pipelines.aligners.core.translator import Linear
 from pipelines.aligners.mini_vec2vec.kmeans import kmeans, kmeans_from
-from pipelines.measures.vectors import centred_unit, neighbours
+from pipelines.measures.vectors import centred_unit
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.log import Log
 from pipelines.runtime.progress import progress
@@ -42,9 +43,9 @@ THREAD_SAFE = True
 USES_PAIRS = False
 
 SAMPLE = 10_000  # rows per side that each repeat of step 1a clusters
-REFINE_BATCH = 1000  # the paper says 10,000; the published numbers were made with the notebook's 1,000
+REFINE_BATCH = 1000  # the notebook's; the paper says 10,000
 REFINE_CLUSTERS = 500
-RATE = 0.5  # weight of the new map in the moving averages
+SMOOTHING = 0.5  # weight of the new map in the moving averages
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def fit(
 ) -> Linear:
     """Fit a map from source (n, d) to target (m, e).
 
-    Raises BadInput for bad vectors, known pairs, and fewer rows than clusters or neighbours.
+    Raises BadInput for bad vectors, known pairs, and fewer distinct vectors than clusters or neighbours.
     """
     if pairs is not None and len(pairs):
         raise BadInput("mini_vec2vec: it cannot use known pairs")
@@ -107,13 +108,6 @@ def centred_gram(centroids: Tensor) -> Tensor:
     return centred @ centred.mT
 
 
-def nearest_mean(queries: Tensor, keys: Tensor, values: Tensor, k: int, block: int = 2048) -> Tensor:
-    """Return the mean of the values of each query's k nearest keys by dot product. (n, r), (m, r), (m, e) ->
-    (n, e)
-    """
-    return torch.cat([values[neighbours(q, keys, k, block)].mean(1) for q in queries.split(block)])
-
-
 def refine_by_neighbours(
     map: Tensor, x: Tensor, y: Tensor, s: Settings, generator: torch.Generator, log: Log | None
 ) -> Tensor:
@@ -123,7 +117,7 @@ def refine_by_neighbours(
         moved = spectral(batch.T @ nearest_mean(normalize(batch @ map, dim=1), y, y, s.neighbours))
         if log and step % 10 == 0:
             log({"refine/change": (moved - map).norm().item()}, step)
-        map = (1 - RATE) * map + RATE * moved
+        map = (1 - SMOOTHING) * map + SMOOTHING * moved
     return map
 
 
@@ -132,4 +126,4 @@ def refine_by_clusters(map: Tensor, x: Tensor, y: Tensor, generator: torch.Gener
     clusters = min(REFINE_CLUSTERS, len(x), len(y))
     cx = kmeans(x, clusters, generator)
     cy = kmeans_from(cx @ map, y)
-    return (1 - RATE) * map + RATE * spectral(cx.T @ cy)
+    return (1 - SMOOTHING) * map + SMOOTHING * spectral(cx.T @ cy)

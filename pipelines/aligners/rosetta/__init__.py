@@ -12,8 +12,8 @@ refinement  (algorithm 1, lines 7 to 9) many times: match a random batch of X W 
 Known pairs are centres whose partners are fixed. In each Procrustes they weigh as much as all matches.
 
 Settings are the paper's. The authors solve the quadratic assignment with MPOpt, which is under the GPL. Here
-a tabu search solves it: of ten real instances nine have a higher optimum, and one the same, in a tenth of the
-time (benchmarks.assignment).
+a tabu search solves it: of ten real instances nine have a higher optimum and one the same, in less than a
+fiftieth of the time (benchmarks.assignment).
 """
 
 from dataclasses import dataclass
@@ -25,9 +25,9 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pipelines.aligners.core.cloud import checked, checked_pairs, spectral
-from pipelines.aligners.core.matching import draw, quadratic_assignment, two_opt
+from pipelines.aligners.core.matching import draw, nearest_mean, quadratic_assignment, two_opt
 from pipelines.aligners.core.translator import Linear
-from pipelines.measures.vectors import BLOCK, centred_unit, neighbours
+from pipelines.measures.vectors import centred_unit
 from pipelines.runtime.log import Log
 from pipelines.runtime.progress import progress
 from pipelines.runtime.settings import Bounds, Checked, Count, Natural
@@ -36,7 +36,7 @@ SUPERVISION = "unpaired"
 THREAD_SAFE = True
 USES_PAIRS = True
 
-TABU_STARTS, TABU_STEPS = 30, 1000  # more find better matches in two of ten real instances
+TABU_STARTS, TABU_STEPS = 30, 1000  # more find a better match in one of ten real instances
 TWO_OPT_STARTS = 30  # random starts of each assignment by `two_opt`
 NEIGHBOURS = 50  # targets that the read-out `relative` averages
 
@@ -45,11 +45,11 @@ Matches = tuple[Tensor, Tensor]  # rows of X, and their partners in Y: (k, d), (
 
 @dataclass(frozen=True)
 class Settings(Checked):
-    """The paper's values. `two_opt`, `relative` and `direct` are of its tables 1 and 3."""
+    """The paper's values. `two_opt` is in its table 1, `relative` and `direct` in table 3."""
 
     clusters: Annotated[int, Bounds(ge=2)] = 30  # C, of each k-means
     repeats: Count = 30  # S, of the start
-    # How clusters are matched. `two_opt` takes no known pairs into account
+    # How clusters are matched. `two_opt` ignores known pairs; the Procrustes steps still use them
     matching: Literal["tabu", "two_opt"] = "tabu"
     # How the first map is found. `relative`: partners have like cosines to the matched centres, as in
     # mini-vec2vec; `direct`: the polar factor of M
@@ -74,7 +74,7 @@ def fit(
 ) -> Linear:
     """Fit a map from source (n, d) to target (m, e).
 
-    Raises BadInput for bad vectors, fewer rows than clusters, and pairs out of range.
+    Raises BadInput for bad vectors, fewer distinct ones than clusters, and pairs out of range.
     """
     known = checked_pairs(pairs, len(source), len(target)).to(source.device)
     source = checked("source", source, settings.clusters)
@@ -132,8 +132,7 @@ def first_map(
         return spectral(M)
     if s.read_out == "relative":
         like_x, like_y = (normalize(side @ of.T, dim=1) for side, of in zip((x, y), anchors, strict=True))
-        partners = [y[rows].mean(1) for rows in neighbours(like_x, like_y, NEIGHBOURS).split(BLOCK)]
-        return procrustes((x, torch.cat(partners)), paired)
+        return procrustes((x, nearest_mean(like_x, like_y, y, NEIGHBOURS)), paired)
     x, y = draw(x, len(x), generator), draw(y, len(y), generator)  # shuffled
     return procrustes(assigned(x @ M, x, y, s.batch), paired)
 

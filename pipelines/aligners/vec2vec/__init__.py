@@ -1,5 +1,10 @@
 """vec2vec (Jha et al. 2025, arXiv 2505.12540): adversarial translation between embedding spaces, unpaired.
 
+Adapters A and B of each encoder and a shared backbone T give reconstructions R = B1 T A1 and translations
+F1 = B2 T A1, F2 = B1 T A2. They minimise weighted sums of reconstruction |x - R x|, cycle |x - F2 F1 x|, the
+change of pairwise products (VSP), and the losses of discriminators of outputs and latents. Discriminators
+learn to tell real rows from translated ones.
+
 Read in this order: settings, networks, losses, training (one step), selection (the unpaired score), this file
 (the loop over steps), translator (the result).
 """

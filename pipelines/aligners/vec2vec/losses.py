@@ -67,7 +67,7 @@ def accuracy(real: Tensor, fake: Tensor, gan: Gan, swapped: bool) -> Tensor:
     return ((low < middle).float().mean() + (high > middle).float().mean()) / 2
 
 
-def transport(moved: Tensor, y: Tensor, inverse_temperature: float) -> Tensor:
+def transport_loss(moved: Tensor, y: Tensor, inverse_temperature: float) -> Tensor:
     """Return 1 - E cos(moved, y) under the entropic optimal transport of two batches of unit rows (n, e).
 
     The plan is a constant, so the gradient is that of the optimal entropic cost (Feydy et al. 2019). Grave,

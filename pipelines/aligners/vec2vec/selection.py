@@ -12,7 +12,7 @@ from torch.nn.functional import cosine_similarity
 from pipelines.aligners.core.matching import csls, mutual
 from pipelines.aligners.vec2vec.networks import Vec2Vec
 from pipelines.aligners.vec2vec.settings import Settings
-from pipelines.aligners.vec2vec.training import INVERSE_TEMPERATURE, Training, leading
+from pipelines.aligners.vec2vec.training import INVERSE_TEMPERATURE, Training, first_columns
 from pipelines.measures.vectors import centred_unit
 from pipelines.runtime.log import Log
 from pipelines.runtime.progress import progress
@@ -56,7 +56,7 @@ def unpaired_score(model: Vec2Vec, held_out: Mapping[str, Tensor]) -> dict[str, 
     parts = {"share": 0.0, "cosine": 0.0, "cycle": 0.0, "score": 0.0}
     for source, target in pairs:
         moved = model.translate(held_out[source], source, target)
-        share, cosine = agreement(moved, held_out[target])
+        share, cosine = neighbour_agreement(moved, held_out[target])
         cycled = model.translate(moved, target, source)
         cycle = float(cosine_similarity(cycled, held_out[source], dim=1).mean())
         values = {"share": share, "cosine": cosine, "cycle": cycle, "score": share * cosine}
@@ -67,7 +67,7 @@ def unpaired_score(model: Vec2Vec, held_out: Mapping[str, Tensor]) -> dict[str, 
     return {f"unpaired/{part}": value for part, value in parts.items()}
 
 
-def agreement(moved: Tensor, cloud: Tensor) -> tuple[float, float]:
+def neighbour_agreement(moved: Tensor, cloud: Tensor) -> tuple[float, float]:
     """Return share and cosine of `unpaired_score`, of translated rows (n, e) among real rows (m, e).
 
     Both sides are centred, and neighbours are found under CSLS. Without any neighbour the cosine is 0.
@@ -87,15 +87,15 @@ def best_start(
 ) -> Training:
     """Return the best of many short trainings from random weights, by the unpaired score.
 
-    This is successive halving (Jamieson and Talwalkar 2016): most bad starts of a GAN show early. All starts
-    see the same batches. Later rounds have fewer starts, more columns and a sharper transport.
+    This is successive halving (Jamieson and Talwalkar 2016): most bad starts of a GAN have low scores early.
+    All starts see the same batches. Later rounds have fewer starts, more columns and a sharper transport.
     """
     trainings: Iterable[Training] = (start() for _ in range(settings.starts[0]))
     rounds = list(zip(settings.starts, settings.start_axes, strict=True))
     for number, (starts, axes) in enumerate(rounds):
         inverse_temperature = WARM + (INVERSE_TEMPERATURE - WARM) * number / len(rounds)
         kept = settings.starts[number + 1] if number + 1 < len(rounds) else 1
-        columns = {name: leading(rows, axes) for name, rows in held_out.items()}
+        columns = {name: first_columns(rows, axes) for name, rows in held_out.items()}
         steps = range(number * settings.start_steps, (number + 1) * settings.start_steps)
         scores, best = [], []
         what = f"vec2vec: compare random starts, round {number + 1} of {len(rounds)}"

@@ -13,7 +13,7 @@ Vsp = Literal["absolute", "squared"]
 
 @dataclass(frozen=True)
 class Settings(Checked):
-    """The defaults are the released configuration of the official code, which made the published numbers.
+    """The defaults are the released configuration of the official code (configs/unsupervised.toml).
 
     The length of training differs: the code trains for at least 80 epochs, and then until patience runs out.
     Here training ends after `epochs`, so 80 is the most. The code trains in float16 with a loss scaler. Here
@@ -45,8 +45,8 @@ class Settings(Checked):
     vsp_of: Literal["reconstructions", "translations"] = "reconstructions"  # paper: translations
     vsp_reflected: bool = True  # add the term of products across x and y; paper: False
     detach_cycle: bool = True  # only the second translation learns from the cycle; paper: False
-    # How losses of encoders and pairs are combined; adversarial ones are always summed, transport averaged.
-    # Paper: sum
+    # How reconstruction, cycle and VSP are combined over encoders and pairs; paper: sum. Adversarial losses
+    # are always summed, transport is averaged
     reduction: Literal["mean", "sum"] = "mean"
     rec_weight: NonNegative = 1.0  # of the reconstruction
     vsp_weight: NonNegative = 1.0  # of vector-space preservation

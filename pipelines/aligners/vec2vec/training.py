@@ -91,7 +91,7 @@ class Training:
                 optimiser.param_groups[0]["capturable"] = torch.cuda.is_current_stream_capturing()
         # 1. All passes through the networks
         with self._autocast():
-            outputs = self.forward({name: leading(rows, self.model.axes) for name, rows in x.items()})
+            outputs = self.forward({name: first_columns(rows, self.model.axes) for name, rows in x.items()})
         # 2. The discriminators, on detached vectors
         metrics = self._update_discriminators(outputs)
         # 3. The translator
@@ -152,7 +152,7 @@ class Training:
             weighted[f"generator_{name}"] = loss, self.gan_weights[name]
         if s.transport_weight:
             moves = [(moved, outputs.x[target]) for (_, target), moved in outputs.translations.items()]
-            each = [losses.transport(moved, y, self.inverse_temperature) for moved, y in moves]
+            each = [losses.transport_loss(moved, y, self.inverse_temperature) for moved, y in moves]
             weighted["transport"] = torch.stack(each).mean(), s.transport_weight
         return weighted
 
@@ -287,6 +287,6 @@ class Training:
                 module.damp_singular_values(rate, orthonormal=axes is None and late, axes=axes)
 
 
-def leading(rows: Tensor, axes: int | None) -> Tensor:
+def first_columns(rows: Tensor, axes: int | None) -> Tensor:
     """Return the first `axes` columns of unit rows, made unit again; None: all columns."""
     return rows if axes is None else normalize(rows[:, :axes], dim=1)

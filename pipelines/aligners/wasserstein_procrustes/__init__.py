@@ -65,7 +65,7 @@ from pipelines.aligners.core.matching import draw, partners, quadratic_assignmen
 from pipelines.aligners.core.mixture import one_encoder
 from pipelines.aligners.core.translator import Linear, Translator
 from pipelines.aligners.wasserstein_procrustes.reflections import reflected
-from pipelines.measures.vectors import centred_unit, kmeans, nearness
+from pipelines.measures.vectors import centred_unit, kmeans, nearness, ridged
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.log import Log
 from pipelines.runtime.progress import progress
@@ -157,10 +157,11 @@ def fit(
 ) -> Linear:
     """Fit a map from source (n, d) to target (m, e).
 
-    Raises BadInput for fewer distinct vectors than clusters, NaN, constant vectors, dimension 1, pairs out of
-    range.
+    A known pair whose source vector is of another encoder than most is not used. Raises BadInput if that
+    leaves none, and for fewer distinct vectors than clusters, NaN, constant vectors, dimension 1, and pairs
+    out of range.
     """
-    known = checked_pairs(pairs, len(source), len(target))
+    known = checked_pairs(pairs, len(source), len(target)).cpu()
     generator = torch.Generator().manual_seed(seed)
     if max(len(source), len(target)) > MOST:
         source = _sample_with(known[:, 0], source, generator)
@@ -168,10 +169,12 @@ def fit(
         known = torch.arange(len(known))[:, None].expand(-1, 2)  # pair i is now row i on both sides
     clouds = _checked({"source": source, "target": target}, settings)
     rows = one_encoder(clouds["source"])
-    known = _moved(known, rows.cpu())
+    kept = _moved(known, rows.cpu())
+    if len(known) and not len(kept):
+        raise BadInput("pairs: the source mixes encoders, and no pair is of the one with most vectors")
     clouds |= _checked({"source": clouds["source"][rows]}, settings)
     fitting = Fitting(settings, generator, log)
-    cross = fitting.cross_covariances(clouds, "source", known.to(clouds["source"].device))["target"]
+    cross = fitting.cross_covariances(clouds, "source", kept.to(clouds["source"].device))["target"]
     return fitting.translator(clouds["source"], clouds["target"], cross)
 
 
@@ -222,22 +225,12 @@ def _moved(pairs: Tensor, rows: Tensor) -> Tensor:
 def _sample_with(first: Tensor, cloud: Tensor, generator: torch.Generator) -> Tensor:
     """Return the rows `first`, in their order, then other random rows: MOST in all, if there are so many."""
     rows = torch.randperm(len(cloud), generator=generator)
-    others = rows[~torch.isin(rows, first.cpu())][: max(0, MOST - len(first))]
-    return cloud[torch.cat([first.cpu(), others]).to(cloud.device)]
+    others = rows[~torch.isin(rows, first)][: max(0, MOST - len(first))]
+    return cloud[torch.cat([first, others]).to(cloud.device)]
 
 
 def _checked(clouds: Mapping[str, Tensor], settings: Settings) -> dict[str, Tensor]:
-    clouds = {name: checked(name, cloud) for name, cloud in clouds.items()}
-    for name, cloud in clouds.items():
-        distinct = len(cloud[: 10 * settings.clusters].unique(dim=0))
-        if distinct < settings.clusters:  # rare, so only now are all vectors looked at
-            distinct = len(cloud.unique(dim=0))
-        if distinct < settings.clusters:
-            raise BadInput(
-                f"{name}: {distinct} distinct vectors, but at least {settings.clusters} are needed, one for"
-                " each cluster"
-            )
-    return clouds
+    return {name: checked(name, cloud, settings.clusters) for name, cloud in clouds.items()}
 
 
 @dataclass(frozen=True)
@@ -511,9 +504,7 @@ def between(X: Tensor, cross: Tensor, fidelity: float, ridge: float) -> Tensor:
     """
     if not fidelity:
         return spectral(cross)
-    gram = X.T @ X
-    regularised = gram + ridge * gram.diagonal().mean() * torch.eye(len(gram)).to(gram)
-    return spectral(torch.linalg.solve(regularised, cross), fidelity)
+    return spectral(torch.linalg.solve(ridged(X.T @ X, ridge), cross), fidelity)
 
 
 def batch_size(size: int, X: Tensor, Y: Tensor) -> int:
