@@ -45,8 +45,8 @@ def test_centroids_turned_moved_and_shuffled_are_matched_again():
 
 def test_too_few_vectors_for_the_clusters_are_refused():
     x, y = normal(2, 300, 8)
-    for few in (x[:10], x[:10].repeat(30, 1)):
-        with refusal("source: 10 distinct vectors, but at least 50"):
+    for few, found in ((x[:10], "10 vectors"), (x[:3].repeat(30, 1), "3 distinct vectors")):
+        with refusal(f"source: {found}, but at least"):
             quick_fit("mini_vec2vec", few, y)
 
 

@@ -12,18 +12,18 @@ DIRECTIONS = 256  # most principal directions that `leading` keeps: later ones a
 LEAST_WIDTH, MOST_WIDTH = 1e-10, 1e15  # of max - min of a column: float32 holds squared lengths
 
 
-def checked(name: str, vectors: Tensor, least: int = 2) -> Tensor:
+def checked(name: str, vectors: Tensor, least: int = 2, distinct: int = 2) -> Tensor:
     """Return (n, d) as float32 on the same device.
 
-    Raises BadInput if they are not a matrix, not finite, one-dimensional, all the same, out of the range of
-    values that can be normalised, or fewer than `least` without repetitions.
+    Raises BadInput if they are not a matrix, not finite, fewer than `least`, fewer than `distinct` without
+    repetitions, one-dimensional, all the same, or out of the range of values that can be normalised.
     """
     if vectors.ndim != 2 or not vectors.is_floating_point():
         raise BadInput(
             f"{name}: vectors must be a floating point matrix, got {tuple(vectors.shape)} {vectors.dtype}"
         )
     n, d = vectors.shape
-    if n < 2:
+    if n < least:
         raise BadInput(f"{name}: {n} vectors, but at least {least} are needed")
     if d < 2:
         raise BadInput(f"{name}: vectors of dimension {d} have no geometry to match, at least 2 are needed")
@@ -36,11 +36,11 @@ def checked(name: str, vectors: Tensor, least: int = 2) -> Tensor:
         raise BadInput(
             f"{name}: values range over {widest:.0e}, which float32 cannot normalise: rescale them"
         )
-    distinct = len(vectors[: 10 * least].unique(dim=0))
-    if distinct < least:  # rare, so only now are all vectors looked at
-        distinct = len(vectors.unique(dim=0))
-    if distinct < least:
-        raise BadInput(f"{name}: {distinct} distinct vectors, but at least {least} are needed")
+    found = len(vectors[: 10 * distinct].unique(dim=0))
+    if found < distinct:  # rare, so only now are all vectors looked at
+        found = len(vectors.unique(dim=0))
+    if found < distinct:
+        raise BadInput(f"{name}: {found} distinct vectors, but at least {distinct} are needed")
     return vectors
 
 

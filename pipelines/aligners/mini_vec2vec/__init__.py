@@ -70,12 +70,13 @@ def fit(
 ) -> Linear:
     """Fit a map from source (n, d) to target (m, e).
 
-    Raises BadInput for bad vectors, known pairs, and fewer distinct vectors than clusters or neighbours.
+    Raises BadInput for bad vectors, known pairs, fewer rows than neighbours, and fewer distinct vectors than
+    clusters.
     """
     if pairs is not None and len(pairs):
         raise BadInput("mini_vec2vec: it cannot use known pairs")
-    least = max(settings.clusters, settings.neighbours)
-    source, target = checked("source", source, least), checked("target", target, least)
+    least = settings.neighbours, settings.clusters
+    source, target = checked("source", source, *least), checked("target", target, *least)
     generator = torch.Generator().manual_seed(seed)
     x, y = centred_unit(source), centred_unit(target)
     anchors_x, anchors_y = matched_anchors(x, y, settings, generator)

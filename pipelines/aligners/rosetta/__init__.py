@@ -77,8 +77,8 @@ def fit(
     Raises BadInput for bad vectors, fewer distinct ones than clusters, and pairs out of range.
     """
     known = checked_pairs(pairs, len(source), len(target)).to(source.device)
-    source = checked("source", source, settings.clusters)
-    target = checked("target", target, settings.clusters)
+    source = checked("source", source, distinct=settings.clusters)
+    target = checked("target", target, distinct=settings.clusters)
     x, y = centred_unit(source), centred_unit(target)
     paired = x[known[:, 0]], y[known[:, 1]]
     generator = torch.Generator().manual_seed(seed)

@@ -230,7 +230,7 @@ def _sample_with(first: Tensor, cloud: Tensor, generator: torch.Generator) -> Te
 
 
 def _checked(clouds: Mapping[str, Tensor], settings: Settings) -> dict[str, Tensor]:
-    return {name: checked(name, cloud, settings.clusters) for name, cloud in clouds.items()}
+    return {name: checked(name, cloud, distinct=settings.clusters) for name, cloud in clouds.items()}
 
 
 @dataclass(frozen=True)
