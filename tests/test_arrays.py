@@ -96,6 +96,7 @@ def test_aligned_counts_before_share_and_share_before_score():
     rows = {0: ("aligned", 0.9, 0.96), 1: ("partial", 0.8, 1.0), 2: ("partial", 0.5, 1.0)}
     given = {seed: dict(zip(("label", "share", "score"), row, strict=True)) for seed, row in rows.items()}
     assert [best_seed(seeds, given) for seeds in ((2, 1, 0), (2, 1))] == [0, 1]
+    assert best_seed((0, 1), {}) == 0
 
 
 def test_fit_refits_a_partial_map_and_keeps_the_better_verdict(monkeypatch):

@@ -460,8 +460,11 @@ def written(found):
     return page.read_text(), page.with_suffix(".md").read_text()
 
 
-def test_an_aligned_dump_is_read_and_the_page_shows_it(world, capsys):
+def test_an_aligned_dump_is_read_and_the_page_shows_it(world, capsys, monkeypatch):
+    fits = Mock(side_effect=audits.identify_or_fit)
+    monkeypatch.setattr(audits, "identify_or_fit", fits)
     found = world(ALIGNED)
+    assert [call.kwargs.get("quick") for call in fits.call_args_list] == [None] + 5 * [True]
     assert sum(r["vectors"] for r in found.attributes) == found.about["used"] == 300 - found.about["repeated"]
     assert len(found.inversions) == 3
     assert all(row["guess"] for row in found.inversions)
@@ -493,16 +496,17 @@ def test_of_a_partly_aligned_dump_only_that_part_is_read(world, monkeypatch):
     assert "Severity: high" in twin
 
 
-@pytest.mark.parametrize("word", ["failed", "doubtful"])
-def test_without_alignment_nothing_is_claimed(world, word):
-    found = world(Verdict(0.1, word, 0.0, 100))
+@pytest.mark.parametrize(("label", "severity"), [("failed", "none shown"), ("doubtful", "unknown")])
+def test_without_alignment_nothing_is_claimed(world, label, severity):
+    found = world(Verdict(0.1, label, 0.0, 100))
     assert (found.attributes, found.inversions, found.defences) == ([], [], [])
     _, twin = written(found)
-    assert f"Verdict: {word}" in twin
+    assert f"Verdict: {label}" in twin
+    assert f"Severity: {severity} (" in twin
     assert "Inverted" not in twin
     assert "Inferred" not in twin
     assert f"The attack saw {found.about['used']} vectors. With 10,000 it reads more" in twin
-    assert ("no evidence of leakage by this attack" in twin) == (word == "failed")
+    assert ("no evidence of leakage by this attack" in twin) == (label == "failed")
 
 
 def test_ctrl_c_after_a_fit_ends_with_what_is_done(world, monkeypatch, capsys):

@@ -13,6 +13,7 @@ from pipelines.pages.audit import Tried
 from pipelines.tool import encoders, identify
 from tests.test_tool import refused, said
 
+FINGERPRINT_OF = identify.fingerprint_of
 DRAW = np.random.default_rng(0)
 ALIGNED = Tried("use", 10, 0.99, "aligned", 1.0, own_encoder=True)
 
@@ -48,6 +49,11 @@ def test_texts_of_another_kind_are_named(capsys, count):
         assert named(capsys, other, "--no-fit")["encoder"] is None
 
 
+def test_only_the_first_rows_are_looked_at(capsys, monkeypatch):
+    monkeypatch.setattr(identify, "FIRST", 100)
+    assert named(capsys, np.append(vectors(2, 100), vectors(1, 900), axis=0))["encoder"] == "use"
+
+
 def test_what_the_numbers_do_not_name_is_fitted(capsys, monkeypatch):
     tried = [replace(ALIGNED, encoder="minilm", score=1.0, own_encoder=False), ALIGNED]
     monkeypatch.setattr(identify, "fits", lambda *given: tried)
@@ -72,7 +78,7 @@ def test_many_small_groups_of_rows_are_read_as_one(capsys, monkeypatch):
 
 
 def test_a_fingerprint_is_made_once(tmp_path, monkeypatch):
-    monkeypatch.undo()
+    monkeypatch.setattr(identify, "fingerprint_of", FINGERPRINT_OF)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(identify, "fingerprint_texts", list)
     encode = Mock(return_value=torch.from_numpy(vectors(1, 300)))

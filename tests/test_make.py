@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.small import ROOT, completed, copied, put
+from tests.small import ROOT, copied, put
 
 RECORDS = f"#!{sys.executable}\nimport json, sys\nprint(json.dumps(sys.argv[1:]))\n"
 
@@ -105,10 +105,3 @@ def test_make_ui_starts_one_mlflow_worker(make, tmp_path):
     assert "sqlite:///mlflow.db" in mlflow
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["mlflow.app"]
     assert declared[mlflow[mlflow.index("--app-name") + 1]] == "assets.mlflow_app:app"
-
-
-def test_a_damaged_lock_of_dvc_is_one_line(own_folder):
-    put(".dvc/tmp/rwlock", '{"x": {"write')
-    done = completed("python", "-m", "scripts.repro", code=2)
-    line = "ERROR: .dvc/tmp/rwlock is damaged (a dvc was killed): delete it if no dvc is running\n"
-    assert (done.stdout, done.stderr) == ("", line)

@@ -70,13 +70,23 @@ def test_an_index_is_moved_without_pairs(capsys):
     assert torch.cosine_similarity(vectors, torch.tensor(TURNED[:1500])).mean() > 0.9
 
 
-def test_the_better_map_by_pairs_or_queries_moves(capsys):
+@pytest.mark.parametrize(("label", "code"), [("doubtful", 0), ("failed", 3)])
+def test_a_doubtful_map_moves_and_a_failed_one_does_not(capsys, monkeypatch, label, code):
+    found = Identity(64, 64), Verdict(0.3, label, 0.3, 100), None
+    monkeypatch.setattr(arrays, "fit_parts", lambda *_, **__: found)
+    assert moved(capsys)[0] == code
+    assert Path("moved.parquet").exists() == (code == 0)
+
+
+def test_the_better_map_by_pairs_or_queries_moves(capsys, monkeypatch):
+    monkeypatch.setattr(arrays, "fit_parts", fit := Mock(side_effect=arrays.fit_parts))
     queries = f"{QUERIES} queries.parquet --old-queries before.parquet"
     write_pairs("pairs.csv", range(100), range(100))
     other = pl.read_parquet("queries.parquet").rename({"vector": "new"})
     other.with_columns(vector=pl.lit([0.0])).write_parquet("queries.parquet")
     code, found = moved(capsys, f"{queries} --pairs pairs.csv --column vector,new")
     assert code == 0
+    assert len(fit.call_args.args[1]) == 1600 - 20  # without the pairs that measure it
     assert set(found["top1"]) == {"unpaired", "procrustes"}
     assert found["top1"]["procrustes"] == 1  # 80 pairs are enough for a rotation of 64 dimensions
     assert found["top1"][found["map"]] == 1

@@ -38,11 +38,8 @@ STUDY = tables_of(
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    """A repository with the files that `dvc repro` would leave, and its own MLflow."""
-    root = tmp_path_factory.mktemp("repository")
-    patch = pytest.MonkeyPatch()
-    patch.chdir(root)
+def root(module_patch):
+    """Write the files that `dvc repro` would leave in a repository, and return its folder."""
     write_yaml("params.yaml", STUDY)
     verdicts = {0: {"score": 0.2, "label": "failed"}, 1: {"score": 0.9, "label": "aligned"}}
     for row in ("best", "both/sts-a/sts-b"):
@@ -63,8 +60,7 @@ def root(tmp_path_factory):
     stages["align@best"] = {"params": {"params.yaml": {"align.best": FIT}}}
     stages["align@changed"] = {"params": {"params.yaml": {"align.changed": FIT | {"aligner": "vec2vec"}}}}
     write_yaml("dvc.lock", {"stages": stages})
-    patch.undo()
-    return root
+    return Path.cwd()
 
 
 def locked(deps, outs):
@@ -84,7 +80,6 @@ def translator(seed):
 
 @pytest.fixture
 def client(root, monkeypatch):
-    monkeypatch.chdir(root)
     uri = f"sqlite:///{root}/mlflow.db"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     return MlflowClient(uri)

@@ -184,8 +184,10 @@ def test_fits_of_two_processes_are_those_of_one(project, verb, seeds):
 @pytest.mark.slow
 def test_what_every_process_refuses_is_said_once(project):
     aside = store.corpus_path("many").rename("many")
-    said = run("embed", code=2)
-    aside.rename(store.corpus_path("many"))
+    try:
+        said = run("embed", code=2)
+    finally:
+        aside.rename(store.corpus_path("many"))
     line = f"embed row: {store.corpus_path('many')}: there is no such file; `dvc repro` makes it"
     assert said.splitlines()[-1] == line
     assert said.count("no such file") == 1

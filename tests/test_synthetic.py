@@ -79,6 +79,7 @@ def test_email_has_a_sender_and_a_subject_of_its_own():
     frame = rows(row("emails", 300))
     signed = frame.filter(pl.col("text").str.ends_with(pl.col("sender")))
     assert len(signed) > 100
+    assert (frame["subject"].str.len_chars() > 0).all()
     assert (signed["names"].list.contains(signed["sender"])).all()
 
 

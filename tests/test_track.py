@@ -17,6 +17,7 @@ from mlflow.tracking import MlflowClient
 
 from pipelines.runtime import files, intact, sender, track
 from pipelines.runtime.again import again
+from pipelines.runtime.device import resolve
 from pipelines.study import Align, Embed, Evaluate
 from pipelines.study.activate import full_text
 from scripts import views
@@ -83,6 +84,7 @@ def git(command):
 
 def test_a_run_has_params_tags_curves_inputs_and_artifacts(monkeypatch):
     monkeypatch.setenv("DVC_EXP_NAME", "brave-name")
+    monkeypatch.setenv("DAGSTER_RUN_ID", "r")
     write_yaml("dvc.lock", {"stages": {"embed": {"outs": [{"path": "data/x.arrow", "md5": "abc123"}]}}})
     git("init -q")
     git("commit -q --allow-empty -m x")
@@ -97,7 +99,7 @@ def test_a_run_has_params_tags_curves_inputs_and_artifacts(monkeypatch):
     assert params.items() <= found.data.params.items()
     commit = git("rev-parse HEAD")
     tags = {"dvc.stage": "evaluate@t", "dvc.exp": "brave-name", "study": "smoke"}
-    tags |= {"mlflow.source.git.commit": commit}
+    tags |= {"mlflow.source.git.commit": commit, "device": str(resolve()), "dagster.run_id": "r"}
     tags |= {"mlflow.note.content": f"`git checkout {commit} && dvc repro evaluate@t`"}
     assert tags.items() <= found.data.tags.items()
     curve = client.get_metric_history(found.info.run_id, "loss/gan")

@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -42,13 +43,19 @@ def repro(own_folder):
     lock = open(sender.store_file(".lock"), "ab")  # noqa: SIM115 - no run is sent: so no sender imports MLflow
     assert sender.files.try_lock(lock)
 
-    def start(stages, *arguments):
+    def start(stages, *arguments, program=("-m", "scripts.repro")):
         write_yaml("dvc.yaml", {"stages": stages})
-        program = ["python", "-m", "scripts.repro", *arguments]
-        return subprocess.Popen(program, stdout=-1, stderr=-1, text=True)
+        return subprocess.Popen(["python", *program, *arguments], stdout=-1, stderr=-1, text=True)
 
     yield start
     lock.close()
+
+
+def ended(process, code=0):
+    """Wait for a run that ends with this exit code, and return its output and its errors."""
+    said = process.communicate()
+    assert process.returncode == code, said
+    return said
 
 
 SIDE_BY_SIDE = {
@@ -79,22 +86,33 @@ def test_two_runs_at_once_do_not_disturb_each_other(repro):
     assert repro(stages).communicate()[0] == "1 stages, all up to date\n"
 
 
-def test_a_stage_waits_for_the_lock_of_another_dvc(repro):
+def test_stages_share_a_gpu_only_if_jobs_allows_it(repro, monkeypatch):
+    program = "-c", "from scripts import repro; repro.GPU = True; raise SystemExit(repro.main())"
+    alone = {name: {"cmd": "mkdir busy && sleep 1 && rmdir busy"} for name in "ab"}
+    for jobs, stages in (("", alone), ("2", SIDE_BY_SIDE)):
+        monkeypatch.setenv("JOBS", jobs)
+        process = repro(
+            {name: row | {"meta": {"pool": "gpu"}} for name, row in stages.items()}, program=program
+        )
+        assert ended(process)[1] == ""
+
+
+def test_a_run_waits_for_the_lock_of_another_dvc(repro):
     Path(".dvc/tmp").mkdir()
     with make_lock(".dvc/tmp/rwlock.lock"):
         process = repro({"a": {"cmd": "touch a", "outs": ["a"]}})
+        while not Path(".dvc/tmp/lock").exists():  # DVC takes it just before the other one
+            time.sleep(0.01)
         with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(5)
-    process.communicate()
-    assert process.returncode == 0
+            process.wait(3)
+    ended(process)
     assert Path("a").exists()
 
 
 def test_a_stage_that_fails_ends_the_one_beside_it(repro):
     fails = f"{until('waits')}; echo no such luck; exit 1"
     process = repro({"waits": {"cmd": WAITS}, "fails": {"cmd": fails}})
-    out, _ = process.communicate()
-    assert process.returncode == 255
+    out, _ = ended(process, code=255)
     assert "    fails: no such luck" in out.splitlines()
     assert out.splitlines()[-1].startswith("    fails: ERROR: failed to reproduce 'fails'")
     assert Path("interrupted").exists()
@@ -106,10 +124,35 @@ def test_ctrl_c_and_sigterm_leave_nothing_running(repro, number):
     while "waits" not in (line := process.stdout.readline()) or "stage" in line:
         assert line
     process.send_signal(number)
-    process.communicate()  # until nobody is left who could write to it
-    assert process.returncode == 128 + number
+    ended(process, code=128 + number)  # until nobody is left who could write to it
     assert Path("interrupted").exists()
     assert not Path("next").exists()
+
+
+def test_jobs_says_how_many_stages_run_at_a_time(repro, monkeypatch):
+    """Each stage ends only if all three run at once: a FIFO opens when both its ends do."""
+    for fifo in "xyz":
+        os.mkfifo(fifo)
+    commands = {"a": "echo > x && cat z", "b": "cat x && echo > y", "c": "cat y && echo > z"}
+    stages = {name: {"cmd": f"timeout 99 sh -c '{command}'"} for name, command in commands.items()}
+    monkeypatch.setenv("JOBS", "3")
+    assert "3 stages, 3 of them run or restored" in ended(repro(stages))[0]
+    monkeypatch.setenv("JOBS", "all")
+    line = "ERROR: JOBS=all: how many stages at a time? A whole number\n"
+    assert ended(repro(stages), code=2) == ("", line)
+
+
+def test_a_stage_whose_inputs_stay_the_same_is_not_counted(repro):
+    stages = {"a": {"cmd": "echo > x", "deps": ["in"], "outs": ["x"]}, "b": {"cmd": "cat x", "deps": ["x"]}}
+    for content, count in (("1", 2), ("2", 1)):
+        put("in", content)
+        assert f"2 stages, {count} of them run or restored" in ended(repro(stages))[0]
+
+
+def test_a_damaged_lock_of_dvc_is_one_line(repro):
+    put(".dvc/tmp/rwlock", '{"x": {"write')
+    line = "ERROR: .dvc/tmp/rwlock is damaged (a dvc was killed): delete it if no dvc is running\n"
+    assert ended(repro({}), code=2) == ("", line)
 
 
 def test_dvc_lock_is_read_when_dvc_does_not_write_it(own_folder, monkeypatch):
