@@ -21,7 +21,7 @@ from pipelines.fitting.splitting import rows_of_parts, vectors_of_parts
 from pipelines.runtime import store
 from pipelines.study import AlignJointly, params
 from tests import test_aligners
-from tests.small import refusal, rotation, run_stage, seeded, tables_of, write_yaml
+from tests.small import normal, refusal, rotation, run_stage, seeded, tables_of, write_yaml
 from tests.test_align import TEST, N, embeddings, texts, write
 from tests.test_vec2vec import SMALL
 
@@ -213,7 +213,7 @@ def test_a_row_writes_every_pair_and_another_extends_it(stage):
     stage("two", **FEW, spaces=["a", "b"], parts=3, seeds=[0, 1])
     metrics = stage("three", **FEW, start="data/translators/two", seeds=[0, 1])
     assert set(metrics) == {f"{a}/{b}" for a, b in permutations("abc", 2)}
-    x = torch.randn(4, DIMS["a"])
+    x = normal(4, DIMS["a"])
     for seed in (0, 1):
         two, three = (load_seeds(store.translators_path(f"{name}/a/b"))[seed] for name in ("two", "three"))
         assert torch.equal(two(x), three(x))

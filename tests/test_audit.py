@@ -733,6 +733,15 @@ def test_a_vector_is_compared_with_the_text_of_its_own_row():
     assert right == 300 > wrong
 
 
+def test_beside_each_count_is_its_floor():
+    truth = ["subject0 May 1", "subject1 May 2", "subject1 subject1 subject3 May 3", "subject2 May 4"]
+    best = audits.Attempt(BEST, truth, secret_encoder(truth), secret_encoder, Identity(16, 16))
+    guesses = ["May 1", "May 1 or May 2", "none", "May 4"]
+    rows = audits.leaks(best.known[[0, 1, 1, 0]], truth, best, SUBJECTS, guesses)
+    counted = [(row["what"], row["found"], row["of"], row["floor"]) for row in rows]
+    assert counted == [("texts", 2, 4, 1), ("labels", 3, 4, 2), ("facts", 3, 4, 1)]
+
+
 def test_a_gate_on_a_failed_attack_looks_at_verdict_and_numbers_alone():
     found = Findings("dump", {"used": 300}, [Tried("one", 100, 0.1, "failed", 1.0, fingerprint_share=0.4)])
     limits = audits.gate.Targets(verdict="failed", leakage=0, recall=1, texts=0)

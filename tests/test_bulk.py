@@ -17,7 +17,8 @@ import torch
 from pipelines import batchwise, bulk
 from pipelines.aligners.core.translator import Linear, load_best
 from pipelines.runtime import shards, store
-from tests.small import normal, put, refusal, run_stage, study_of, write_corpus, write_translator
+from pipelines.study import params
+from tests.small import blocks, normal, put, refusal, run_stage, study_of, write_corpus, write_translator
 from tests.test_encoders import TEXTS, bert
 
 SOURCE, TARGET = 7, 32
@@ -105,6 +106,19 @@ def test_spark_style_record_batches_give_the_same_rows():
         wanted = pl.read_parquet(MADE / path.name)
         np.testing.assert_array_equal(whole["vector"].to_numpy(), wanted["vector"].to_numpy())
         np.testing.assert_allclose(made["vector"].to_numpy(), wanted["vector"].to_numpy(), atol=1e-5)
+
+
+def test_the_programs_of_the_docs_run(monkeypatch):
+    spark, slurm = blocks("docs/scale.md", "python")
+    monkeypatch.setattr(params, "load", lambda: study(vectors=EMBED))
+    exec(spark.replace("/shared/data/encoders/minilm", "data/encoders/e").replace("minilm", "e"), names := {})
+    [made] = names["embed"](pq.read_table("in/0.parquet").to_batches())
+    assert made.schema.names == ["id", "vector"]
+    for key, value in (("ID", "1"), ("COUNT", "3")):
+        monkeypatch.setenv(f"SLURM_ARRAY_TASK_{key}", value)
+    with pytest.raises(SystemExit, match="0"):
+        exec(slurm, {})
+    assert [path.name for path in store.bulk_path("vectors").iterdir()] == ["1.parquet"]
 
 
 @pytest.mark.parametrize("row", [EMBED, TRANSLATE], ids=lambda row: row["apply"])

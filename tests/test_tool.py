@@ -27,9 +27,11 @@ from pipelines.aligners.core.verdict import Verdict
 from pipelines.corpora.sources.vectors import limits
 from pipelines.fitting import arrays, fits
 from pipelines.fitting.fits import write_verdicts
+from pipelines.study.expand import expand
+from pipelines.study.reading import read
 from pipelines.tool import Answer, doctor, encoders, translate, validate
 from pipelines.tool.__main__ import main
-from tests.small import completed, put, read_yaml, refusal, two_encoders, write_yaml
+from tests.small import ROOT, completed, put, refusal, two_encoders, write_yaml
 
 PARTS = Parts(torch.zeros(64), torch.eye(2, 64), torch.tensor([True, False]))
 QUICK = {
@@ -253,6 +255,7 @@ def test_a_cache_that_cannot_be_written_is_one_line(tmp_path, monkeypatch, numbe
 
 
 def test_what_there_is_to_choose_from(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
     for e5 in (False, True):
         monkeypatch.setattr(encoders, "find_spec", lambda name, e5=e5: e5)
         found = said(capsys, "ls")[1]
@@ -281,15 +284,13 @@ def test_a_reader_that_ends_early_is_no_error():
 
 @pytest.mark.parametrize("here", [True, False])
 def test_a_study_is_validated_inside_and_outside_of_its_checkout(tmp_path, monkeypatch, capsys, here):
-    study = Path("studies/sample.yaml").resolve()
-    if not here:
-        monkeypatch.chdir(tmp_path)
-    code, found = said(capsys, f"validate '{study}'")
+    monkeypatch.chdir(ROOT if here else tmp_path)
+    code, found = said(capsys, f"validate '{ROOT}/studies/sample.yaml'")
     assert (code, found["study"]) == (0, "sample")
 
 
 def test_a_short_row_of_params_yaml_is_refused(tmp_path):
-    study = read_yaml("params.yaml")
+    study = expand(read(ROOT / "studies/sample.yaml"))
     own = {"source": "docstrings-wordllama", "target": "docstrings-minilm", "aligner": "identity"}
     study["align"]["own"] = own
     study["evaluate"]["own"] = {}

@@ -15,7 +15,7 @@ from pipelines.inverters import Queries, attacker, vec2text
 from pipelines.inverters.vec2text import Settings, load
 from pipelines.runtime import store
 from tests import test_inversion as world
-from tests.small import put, refusal, run_stage
+from tests.small import normal, put, refusal, run_stage, seeded
 from tests.test_inversion import stored  # noqa: F401
 
 DIMENSION, REPEATS, TOKENS, END, PAD = 24, 3, 12, 2, 0
@@ -99,8 +99,9 @@ def learnt(tmp_path_factory):
 def test_official_weights_give_the_same_logits(tmp_path):
     settings, inversion, corrector = released(tmp_path)
     mine = load(settings)
-    vectors, hypotheses = torch.randn(2, 2, DIMENSION)
-    ids, labels = torch.tensor([[0, 5, 6, 7, END], [0, 8, END, 0, 0]]), torch.randint(3, 90, (2, 6))
+    vectors, hypotheses = normal(2, 2, DIMENSION)
+    ids = torch.tensor([[0, 5, 6, 7, END], [0, 8, END, 0, 0]])
+    labels = torch.randint(3, 90, (2, 6), generator=seeded())
     first, second = mine.inversion.inputs(vectors), mine.corrector.correction_inputs(vectors, hypotheses, ids)
     with torch.inference_mode():
         found = mine.inversion.encoder_decoder(**first, labels=labels).logits

@@ -20,7 +20,7 @@ from pipelines.aligners.vec2vec.training import Training
 from pipelines.measures.translation import paired_scores
 from pipelines.study import Align, settings_of
 from tests.reference_vec2vec import Reference
-from tests.small import refusal, rotation, seeded, sinkhorn
+from tests.small import normal, refusal, rotation, seeded, sinkhorn
 
 D, E = 12, 16
 DIMS = {"source": D, "target": E}
@@ -253,7 +253,7 @@ def test_translations_have_the_targets_centre():
 
 def test_principal_axes_are_uncorrelated_and_fall_in_variance():
     x, y = clouds()
-    translator = fit(x @ torch.randn(D, D), y, replace(LINEAR, steps=2), 0)
+    translator = fit(x @ normal(D, D), y, replace(LINEAR, steps=2), 0)
     seen = translator.prepared(y, "target")
     spread = seen.T @ seen
     assert torch.allclose(spread, torch.diag(spread.diagonal()), atol=1e-3)
@@ -266,7 +266,7 @@ def test_principal_axes_are_uncorrelated_and_fall_in_variance():
 def test_a_subspace_holds_the_largest_variances(axes):
     x, y = clouds()
     settings = replace(SUBSPACE, axes=axes)
-    turned = x @ torch.linalg.qr(torch.randn(D, D))[0]
+    turned = x @ rotation(D, D, seeded(3))
     plain, other = (fit(z, y, settings, 0) for z in (x, turned))
     rows, turned_rows = plain.prepared(x, "source"), other.prepared(turned, "source")
     assert rows.shape == (len(x), 5)

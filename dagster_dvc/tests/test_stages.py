@@ -200,9 +200,10 @@ def test_an_error_of_dvc_itself_is_one_line(root, instance):
     assert "\n" not in said
 
 
-def test_an_interrupted_run_leaves_no_process(root, capfd):
+def test_an_interrupted_run_leaves_no_process(root, capfd, request):
     """As when Dagster cancels: an exception reaches the thread that waits for the child."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell ignores SIGINT
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell ignores SIGINT
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     setting(root, "sleep")
     mine, pids = psutil.Process(), []
     others = {child.pid for child in mine.children(recursive=True)}  # of tests before
