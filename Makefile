@@ -32,6 +32,8 @@ $(READY): pyproject.toml constraints.txt
 # The user's own corpora: CORPORA_ROOT=/somewhere make ... links it to data/raw, which studies name.
 .PHONY: raw
 raw:
+	@if [ -n "$$CORPORA_ROOT" ] && [ ! -d "$$CORPORA_ROOT" ]; then \
+	  echo "CORPORA_ROOT: $$CORPORA_ROOT: there is no such folder" >&2; exit 2; fi
 	@if [ -n "$$CORPORA_ROOT" ] && [ -d data/raw ] && [ ! -L data/raw ]; then \
 	  echo "data/raw is a folder: move it away, or unset CORPORA_ROOT" >&2; exit 2; fi
 	@if [ -n "$$CORPORA_ROOT" ]; then mkdir -p data && ln -sfn "$$(realpath "$$CORPORA_ROOT")" data/raw; fi

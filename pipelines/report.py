@@ -16,7 +16,7 @@ from pipelines.pages.tables.leakage import attributes_table, inversion_table
 from pipelines.pages.tables.sizes import sizes_table
 from pipelines.pages.tables.study import published_table, reproduce
 from pipelines.pages.tables.translation import corpora_table, judged_table, retrieval_table, translation_table
-from pipelines.runtime import stage, store, track
+from pipelines.runtime import intact, stage, store, track
 from pipelines.study.params import Study
 
 TABLES = (
@@ -58,14 +58,25 @@ def report(name: str, row: None, study: Study, run: track.Run) -> None:
 
 
 def beginning(study: Study, found: list[Finding]) -> list[str]:
-    """Return the title, what the study asks, and each finding with its picture and a link to its table."""
+    """Return the title, what the study asks, and each finding with its picture and a link to its table.
+
+    If DVC has not run a stage of the study with its present settings and inputs, a warning names it.
+    """
     lines = [TITLE.format(escaped(study.study)), escaped(study.about, LONGEST)]
+    if stages := ", ".join(intact.outdated(measured(study))):
+        lines.append(f"**Run `dvc repro`: numbers of these stages have other settings or inputs: {stages}**")
     for n, (sentence, picture, anchor) in enumerate(found, 1):
         claim, stop, more = escaped(sentence, LONGEST).partition(". ")
         lines += [f"{n}. {claim}{stop.strip()}", f"   {more} [Table](#{anchor})"]
         if picture:
             lines.append(f"   ![{picture.stem.replace('.', ' ')}]({picture.relative_to(store.REPORT)})")
     return [line for line in lines if line]
+
+
+def measured(study: Study) -> list[str]:
+    """Return the stages of the study's rows that have metrics."""
+    tables = {table: rows for table, rows in study if isinstance(rows, dict)}
+    return [f"{t}@{row}" for t, rows in tables.items() for row in rows if store.metrics_path(t, row).exists()]
 
 
 def contents(sections: list[str]) -> str:

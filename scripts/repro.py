@@ -132,15 +132,15 @@ def work(stage: str, write: int) -> None:
 
 
 def main() -> int:
-    start, jobs = time.monotonic(), os.environ.get("JOBS") or "0"
-    if not jobs.isdecimal():
-        LOG.error(f"JOBS={jobs}: how many stages at a time? A whole number")
+    start, jobs = time.monotonic(), os.environ.get("JOBS") or None
+    if jobs and (not jobs.isdecimal() or not int(jobs)):
+        LOG.error(f"JOBS={jobs}: how many stages at a time? A whole number, at least 1")
         return 2
     try:
         if (rwlock := Path(".dvc/tmp/rwlock")).exists():
             with dvc.rwlock.make_lock(f"{rwlock}.lock"):  # else another DVC may be writing it
                 json.loads(rwlock.read_text("utf-8", "replace"))
-        repro = Repro(sys.argv[1:], int(jobs))
+        repro = Repro(sys.argv[1:], int(jobs or 0))
     except json.JSONDecodeError:
         LOG.error(".dvc/tmp/rwlock is damaged (a dvc was killed): delete it if no dvc is running")
         return 2

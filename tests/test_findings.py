@@ -205,6 +205,7 @@ def test_vectors_of_the_fit_are_not_called_held_out(study):
     ("read", "said", "named"),
     [
         (9, "at floor level, +0.0 points (95 % interval -3.3 to +3.3)", False),
+        (0, "below the floor, -3.3 points (95 % interval -6.2 to -1.2)", False),
         (38, "+10.7 points (95 % interval +6.0 to +15.5)", True),
     ],
 )

@@ -72,6 +72,12 @@ def test_a_folder_of_the_users_files_is_not_the_link(make, tmp_path):
     assert list(Path("data/raw").iterdir()) == []
 
 
+def test_a_folder_that_is_not_there_leaves_the_link(make, tmp_path):
+    make("study", "STUDY=x", CORPORA_ROOT=str(tmp_path))
+    assert make("study", "STUDY=x", CORPORA_ROOT=str(tmp_path / "none")) == []
+    assert Path("data/raw").readlink() == tmp_path
+
+
 SERVES = f"""#!{sys.executable}
 import os, socket, sys
 from pathlib import Path

@@ -112,6 +112,7 @@ ALIASES = [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 1
     [
         ({"study": None}, "study: "),
         ({"alignn": {}}, "alignn: unknown key; did you mean 'align'?"),
+        ({"alignn": STUDY["align"], "align": {}}, "alignn: unknown key; did you mean 'align'?"),
         ({"align": {5: ALIGN}}, "evaluate.ab.translator: there is no row 'ab'"),
         ({"align": STUDY["align"] | {5: ALIGN}}, "align: 5 is no row name"),
         ({"finetune": {"f": FINETUNE | {"start": "data/trained/f"}}}, "finetune.f: is made from itself"),

@@ -11,7 +11,7 @@ from pipelines.pages.tables.study import published_table
 from pipelines.report import beginning
 from pipelines.runtime import store
 from pipelines.study import params
-from tests.small import study_of
+from tests.small import study_of, write_yaml
 
 
 @pytest.fixture
@@ -96,3 +96,19 @@ def test_published_numbers_stand_beside_ours(own_folder):
     ]
     assert "0.97" in apart
     assert "0.25" not in apart
+
+
+def test_numbers_of_other_settings_or_inputs_are_told(own_folder):
+    study = study_of(["c"], ["e"])
+    row = study.model_dump(mode="json")["corpora"]["c"]
+    store.write_metrics("corpora", "c", {})
+    write_yaml("params.yaml", {"corpora": {"c": row}})
+    ran = {"params": {"params.yaml": {"corpora.c": row}}, "deps": [{"path": "a", "md5": "1"}]}
+    made = {"outs": [{"path": "a", "md5": "1"}]}
+    for c, a, told in (
+        (ran, made, False),
+        (ran | {"params": {"params.yaml": {"corpora.c": row | {"x": 8}}}}, made, True),
+        (ran, {"outs": [{"path": "a", "md5": "2"}]}, True),
+    ):
+        write_yaml("dvc.lock", {"stages": {"corpora@c": c, "a": a}})
+        assert ("inputs: corpora@c**" in "\n".join(beginning(study, []))) == told

@@ -298,6 +298,10 @@ def test_a_short_row_of_params_yaml_is_refused(tmp_path):
     write_yaml(path, study)
     with refusal("evaluate.own lacks aligner, source, target, translator: `make study STUDY="):
         validate.run(Namespace(study=path))
+    del study["transfer"], study["evaluate"]["own"]
+    write_yaml(path, study)
+    with refusal("lacks table transfer: `make study STUDY="):
+        validate.run(Namespace(study=path))
 
 
 def test_the_doctor_names_the_command_that_mends(monkeypatch, capsys):

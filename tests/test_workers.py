@@ -137,9 +137,10 @@ def test_jobs_says_how_many_stages_run_at_a_time(repro, monkeypatch):
     stages = {name: {"cmd": f"timeout 99 sh -c '{command}'"} for name, command in commands.items()}
     monkeypatch.setenv("JOBS", "3")
     assert "3 stages, 3 of them run or restored" in ended(repro(stages))[0]
-    monkeypatch.setenv("JOBS", "all")
-    line = "ERROR: JOBS=all: how many stages at a time? A whole number\n"
-    assert ended(repro(stages), code=2) == ("", line)
+    for jobs in ("all", "0"):
+        monkeypatch.setenv("JOBS", jobs)
+        line = f"ERROR: JOBS={jobs}: how many stages at a time? A whole number, at least 1\n"
+        assert ended(repro(stages), code=2) == ("", line)
 
 
 def test_a_stage_whose_inputs_stay_the_same_is_not_counted(repro):

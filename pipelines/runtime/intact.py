@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import time
+from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from functools import lru_cache
 from pathlib import Path
@@ -51,12 +52,28 @@ def locked(key: Literal["outs", "deps"]) -> list[tuple[str, str, str]]:
 
 def changed_rows(stage: str) -> list[str]:
     """Return the rows, as `table.name`, that have changed in params.yaml since DVC last ran a stage."""
-    tables = yaml.load(PARAMS.read_bytes(), Loader)
+    if not (rows := _lock().rows.get(stage)):
+        return []
+    tables = _tables(PARAMS.read_bytes())
     return [
         row
-        for row, was in _lock().rows.get(stage, {}).items()
+        for row, was in rows.items()
         if (tables.get(row.partition(".")[0]) or {}).get(row.partition(".")[2]) != was
     ]
+
+
+def outdated(stages: Iterable[str]) -> list[str]:
+    """Return the stages that DVC last ran with other rows of params.yaml, or with inputs that have changed
+    since.
+    """
+    made = {path: md5 for _, path, md5 in locked("outs")}
+    changed = {stage for stage, path, md5 in locked("deps") if made.get(path, md5) != md5}
+    return [stage for stage in stages if stage in changed or changed_rows(stage)]
+
+
+@lru_cache(maxsize=1)
+def _tables(params: bytes) -> dict[str, Any]:
+    return yaml.load(params, Loader)
 
 
 class _Lock(NamedTuple):

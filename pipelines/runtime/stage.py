@@ -58,6 +58,8 @@ def _run(verb: Callable[..., None]) -> None:
             raise BadInput(f"usage: python -m pipelines.{name} <row of {table} in params.yaml>; or --help")
         name = sys.argv[1].removeprefix(f"{name}@")
         row = params.find(f"params.yaml: {table}", name, getattr(study, table))
+    elif len(sys.argv) > 1:
+        raise BadInput(f"usage: python -m pipelines.{name}, without arguments; or --help")
     if os.environ.get("RANK", "0") == "0":
         store.sweep_drafts(verb.__name__, name)
     if launch.needed(processes := getattr(row, "processes", 1)):

@@ -49,7 +49,7 @@ from itertools import product
 from typing import Any
 
 from pipelines.study.corpora import KINDS
-from pipelines.study.row import Made, known
+from pipelines.study.row import Made, known, nearest
 
 Rows = dict[str, Any]
 Tables = dict[str, Any]
@@ -74,9 +74,12 @@ PATHS = {
 def expand(tree: Mapping[str, Any]) -> Tables:
     """Return the study with full rows.
 
-    Raise ValueError if a table or a row is not a mapping, if a row names a translator that is missing, or if
-    a row contradicts itself.
+    Raise ValueError for an unknown table, if a table or a row is not a mapping, if a row names a translator
+    that is missing, or if a row contradicts itself.
     """
+    for name in map(str, tree):
+        if name not in (*TABLES, "study", "about"):
+            raise ValueError(f"{name}: unknown key{nearest(name, TABLES)}")
     study: Tables = {**{table: {} for table in TABLES}, **tree}
     for table in TABLES:
         if not isinstance(study[table], dict):

@@ -181,7 +181,7 @@ def check_files(study: Study, where: str | Path = "params.yaml") -> None:
 def one_line(error: ValidationError) -> str:
     """Return the first fault, and how many more there are."""
     first, *others = faults(error)
-    return f"{first} (and {len(others)} more)" if others else first
+    return f"{first} (and {len(others)} more errors)" if others else first
 
 
 # Instead of pydantic's messages, by the type of the fault

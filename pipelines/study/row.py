@@ -192,7 +192,7 @@ def refuse_unknown_keys(given: Any, names: Iterable[str], also: Iterable[str] = 
     for key in given if isinstance(given, dict) else ():
         if key not in names:
             # `settings` is a field, but no key of a file: an aligner's settings are keys of the row
-            message = "unknown key" + _nearest(str(key), {*names, *also} - {"settings"})
+            message = "unknown key" + nearest(str(key), {*names, *also} - {"settings"})
             fault = PydanticCustomError("unknown_key", "{m}", {"m": message})
             errors.append({"type": fault, "loc": (key,), "input": given})
     if errors:
@@ -202,9 +202,10 @@ def refuse_unknown_keys(given: Any, names: Iterable[str], also: Iterable[str] = 
 def known(where: str, name: str, rows: Iterable[str], what: str = "row") -> None:
     """Raise ValueError, with the nearest name, if there is no row of this name."""
     if name not in rows:
-        raise ValueError(f"{where}: there is no {what} {name!r}{_nearest(name, rows)}")
+        raise ValueError(f"{where}: there is no {what} {name!r}{nearest(name, rows)}")
 
 
-def _nearest(name: str, names: Iterable[str]) -> str:
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Return `; did you mean 'align'?` for the name that is most alike, if any is."""
     near = difflib.get_close_matches(name, map(str, names), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""

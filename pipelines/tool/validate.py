@@ -23,9 +23,11 @@ def run(args: Namespace) -> Answer:
 
 
 def check_full(path: Path) -> None:
-    """Raise BadInput if params.yaml lacks a key that a file of studies/ may leave out: DVC needs them all."""
+    """Raise BadInput if params.yaml lacks a table or a key that a file of studies/ may: DVC needs all."""
     written = read(path)
     for table, rows in expand(written).items():
+        if table not in written:
+            raise BadInput(f"{path}: lacks table {table}: `make study STUDY={path}` fills it in")
         for name, row in rows.items() if isinstance(rows, dict) else ():
             if lacking := row.keys() - written.get(table, {}).get(name, {}).keys():
                 keys = ", ".join(sorted(lacking))

@@ -52,7 +52,9 @@ def counted(labels: Counter[str]) -> str:
 
 
 def above_floor(leak: Interval) -> str:
-    """Return `+9.1 points (95 % interval +6.4 to +11.8)`; `at floor level, ...` if 0 is in the interval."""
+    """Return `+9.1 points (95 % interval +6.4 to +11.8)`; `at floor level, ...` if 0 is in it."""
     value, low, high = (f"{100 * number:+.1f}" for number in leak)
     said = f"{value} points (95 % interval {low} to {high})"
-    return said if leak.above_zero else f"at floor level, {said}"
+    if leak.above_zero:
+        return said
+    return f"{'below the floor' if leak.high < 0 else 'at floor level'}, {said}"

@@ -96,4 +96,5 @@ def points(difference: Interval | None) -> str:
     if difference is None:
         return ""
     value, low, high = (f"{100 * number:+.1f}" for number in difference)
-    return f"{value} [{low}, {high}]" + ("" if difference.above_zero else " at floor level")
+    where = "" if difference.above_zero else " below the floor" if difference.high < 0 else " at floor level"
+    return f"{value} [{low}, {high}]{where}"

@@ -25,7 +25,7 @@ ATTACKS = ("translated", "ceiling", "mismatched", "prior")
 SHOWN = 5  # examples
 INTERVAL = """*Above the floor* is the difference in points with its 95 % interval: the wider one of
 Newcombe's (1998, method 10), which takes texts or facts as independent, and of one that takes documents as
-independent. If 0 is in the interval, no leak is claimed."""
+independent. If the interval is not wholly above 0, no leak is claimed."""
 ATTRIBUTES_LEGEND = f"""Zero-shot: the labels whose own vectors are nearest. *Ideal* uses vectors that no
 attacker has; *naive* uses the untranslated ones. *Majority*, the floor, knows only which labels are common.
 Mean ± standard error over documents; translated vectors are averaged over seeds. Lower is better for ranks.
