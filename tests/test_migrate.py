@@ -161,6 +161,7 @@ def test_judged_documents_need_ids_that_are_unique(capsys):
         ("--pairs qrels.tsv", "two are needed"),
         ("--pairs twice.csv", "an id is in two pairs"),
         ("--pairs bare.csv", "its first line is a pair"),
+        ("--qrels old.parquet --queries queries.parquet", "query, document, grade are needed, not lists"),
         ("--qrels bare.tsv --queries queries.parquet", "its first line is a judgement"),
         (f"{QUERIES} wide.parquet", "vectors of 3 dimensions; 64 are needed"),
         (f"{QUERIES} same.parquet", "ids are not unique"),

@@ -92,6 +92,8 @@ def qrels(file: Path, table: pl.DataFrame) -> dict[str, dict[str, float]]:
         raise BadInput(f"{file}: {table.width} columns; three are needed: query, document, grade")
     if math.isfinite(number(table.columns[2])):
         raise BadInput(f"{file}: its first line is a judgement; a header is needed")
+    if any(kind.is_nested() for kind in table.dtypes):
+        raise BadInput(f"{file}: query, document, grade are needed, not lists")
     found: dict[str, dict[str, float]] = {}
     for query, document, grade in table.cast(pl.String).iter_rows():
         value = number(grade)
