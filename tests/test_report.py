@@ -99,7 +99,7 @@ def test_published_numbers_stand_beside_ours(own_folder):
 
 
 def test_numbers_of_other_settings_or_inputs_are_told(own_folder):
-    study = study_of(["c"], ["e"])
+    study = study_of("c", "e")
     row = study.model_dump(mode="json")["corpora"]["c"]
     store.write_metrics("corpora", "c", {})
     write_yaml("params.yaml", {"corpora": {"c": row}})
