@@ -88,7 +88,10 @@ def test_a_fingerprint_is_made_once(tmp_path, monkeypatch):
     encode.assert_called_once()
 
 
-@pytest.mark.parametrize("rows", [np.zeros((3, 8)), np.full((3, 8), np.nan), np.full((3, 8), 1e300)])
+UNUSABLE = (np.empty((0, 256)), np.zeros((3, 8)), np.full((3, 8), np.nan), np.full((3, 8), 1e300))
+
+
+@pytest.mark.parametrize("rows", UNUSABLE)
 def test_a_dump_without_a_vector_is_one_line(capsys, rows):
     np.save("dump.npy", rows)
     refused(capsys, "identify", "dump.npy")

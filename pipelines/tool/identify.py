@@ -67,10 +67,10 @@ def first(path: Path, options: audit.Options) -> Tensor:
             break
     vectors = torch.from_numpy(np.concatenate(taken)[:FIRST]) if taken else torch.empty(0, 0)
     squares = vectors.double().square().sum(1)
-    vectors = vectors[squares.isfinite() & (squares > 0)].unique(dim=0)
+    vectors = vectors[squares.isfinite() & (squares > 0)]
     if not len(vectors):
         raise BadInput(f"{path}: no vector that is finite and not zero")
-    return vectors
+    return vectors.unique(dim=0)
 
 
 def fingerprint_of(name: str) -> Fingerprint:
