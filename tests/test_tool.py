@@ -163,6 +163,10 @@ def test_a_map_is_fitted_applied_and_judged_on_files(own_folder, monkeypatch, ca
     for names in (["vector"], ["vector", "a", "a"]):
         pq.write_table(pa.table([whole] * len(names), names), f"{len(names)}.parquet")
     assert main(["translate", "apply", "map", "1.parquet", "--out", "m.parquet"]) == 0
+    pq.write_table(pa.table([whole, whole], ["a", "vector"]), "both.parquet")
+    apply = ["translate", "apply", "map", "both.parquet", "--column", "a", "--out"]
+    assert "its column `vector` would be lost" in refused(capsys, *apply, "m.parquet")
+    assert main([*apply, "m.npy"]) == 0  # holds vectors alone
     np.save("nan.npy", np.append(np.zeros((limits.BLOCK, 64)), np.full((1, 64), np.nan), 0))
     told = refused(capsys, *["translate", "apply", "map", "nan.npy", "--out", "m.npy"])
     assert f"nan.npy, rows from {limits.BLOCK} on: " in told

@@ -43,7 +43,9 @@ def check_output(path: Path, source: Stored, inputs: Sequence[str]) -> None:
     check_writable(path)
     if next(source.blocks(), None) is None:
         raise BadInput(f"{source.path}: no vectors")
-    _batches(source)  # raises BadInput
+    column, batches = _batches(source)  # raises BadInput
+    if column != "vector" and path.suffix != ".npy" and "vector" in next(batches).schema.names:
+        raise BadInput(f"{source.path}: its column `vector` would be lost: rename it, or name it in --column")
 
 
 def write(path: Path, source: Stored, translator: Translator, parts: Parts | None = None) -> int:
