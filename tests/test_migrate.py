@@ -1,6 +1,7 @@
 """migrate: an index is moved, measured on known pairs and by judged queries, or refused; mteb runs it."""
 
 import json
+import re
 import runpy
 from pathlib import Path
 from unittest.mock import Mock
@@ -127,6 +128,16 @@ def test_a_wrong_map_moves_nothing(capsys, pairs):
     assert (code, found["out"]) == (3, None)
     assert pairs or found["verdict"]["label"] == "failed"
     assert not Path("moved.parquet").exists()
+
+
+def test_pairs_of_other_texts_contradict_an_aligned_verdict(capsys, monkeypatch):
+    found = Identity(64, 64), Verdict(0.9, "aligned", 0.9, 100), None
+    monkeypatch.setattr(arrays, "fit_parts", lambda *_, **__: found)
+    np.save("new.npy", TEXTS[1500:])
+    assert command.main([*COMMAND.split(), "--pairs", "100"]) == 3
+    out = capsys.readouterr().out
+    assert re.search(r"unpaired: 0 of 20 .* nearest of 1500; FOSCTTM 0\.\d{3} \(right: at most 0\.1\)", out)
+    assert "the known pairs contradict the verdict" in out
 
 
 def test_a_map_that_is_right_for_a_part_marks_it(capsys, monkeypatch):

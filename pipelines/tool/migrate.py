@@ -124,8 +124,14 @@ def migrate(args: Namespace) -> Answer:
         label = "aligned" if foscttm[best] <= RIGHT else "failed"
     lines = [f"verdict on the unpaired map: {verdict.short}, {len(old.vectors)} vectors"]
     if pairs:
-        found = f"of {len(test)} known pairs are nearest among {len(new.vectors)} new vectors"
-        lines += [f"{name}: {share:.3f} {found}" for name, share in top1.items()]
+        found = f"of {len(test)} known pairs: the true vector is the nearest of {len(new.vectors)}"
+        right = f"(right: at most {RIGHT})"
+        lines += [
+            f"{name}: {share * len(test):.0f} {found}; FOSCTTM {foscttm[name]:.3f} {right}"
+            for name, share in top1.items()
+        ]
+        if (verdict.label, label) == ("aligned", "failed"):
+            lines.append("the known pairs contradict the verdict: are they pairs of the same texts?")
     data = {"verdict": asdict(verdict), "map": best, "out": None}
     data |= {"top1": top1, "foscttm": foscttm} if pairs else {}
     if judged:
