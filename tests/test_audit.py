@@ -586,7 +586,12 @@ def findings(**defences):
             {"cells 4": (0.95, 0.1, 0.2), "drop": (0.95, 0.3, 0.3)},
             "Worth its cost: `cells 4` keeps 95.0% of retrieval, and leaves 25.0%",
         ),
-        ({"rotate": (1.0, 0.0, 0.6)}, "(`rotate`) is no defence: it leaves 75.0% of the leakage."),
+        (
+            {"rotate": (1.0, 0.0, 0.6)},
+            "(`rotate`) is no defence: it leaves 75.0% of the leakage to an attacker who knows some "
+            "undefended vectors (*pairs*).",
+        ),
+        ({"rotate": (1.0, 0.6, 0.6)}, "(`rotate`) is no defence: it leaves 75.0% of the leakage."),
         ({}, "tells 30% of the texts from the other true texts, and reads 30% of the labels and 30% of the"),
     ],
 )

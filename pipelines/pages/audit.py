@@ -224,9 +224,10 @@ def _about_defences(defences: dict[str, dict[str, Any]]) -> list[str]:
     said = []
     if left.get("rotate", 0) > LEFT:
         del misses["rotate"]
-        said.append(
-            f"A secret rotation (`rotate`) is no defence: it leaves {left['rotate']:.1%} of the leakage."
-        )
+        pairs = leaks["rotate"] > defences["rotate"]["leakage"]
+        to = " to an attacker who knows some undefended vectors (*pairs*)" if pairs else ""
+        lead = "A secret rotation (`rotate`) is no defence: it leaves"
+        said.append(f"{lead} {left['rotate']:.1%} of the leakage{to}.")
     if misses:
         best = min(misses, key=lambda name: (misses[name], left[name]))
         bar = f"keeps {KEPT:.0%} of retrieval and leaves {LEFT:.0%} or less of the leakage"
