@@ -520,7 +520,8 @@ def run(args: Namespace) -> Answer:
     with atomic(page.with_suffix(".json")) as draft:  # for Dagster's check
         draft.write_text(json.dumps(data, indent=2, default=str), encoding="utf-8")
     beside = page.with_suffix(".md").name
-    said = [*advice, f"the page, with the texts that were read: {page}, and {beside} beside it"]
+    texts = ", with the texts that were read" if findings.inversions else ""
+    said = [*advice, f"the page{texts}: {page}, and {beside} beside it"]
     code = 3 if failed else 130 if findings.unfinished else 0
     return Answer(said + [f"target missed: {line}" for line in failed], data, code)
 
