@@ -1,5 +1,6 @@
 """States are written and read back bit for bit, without running code, whole or not at all."""
 
+import errno
 import math
 import pickle
 
@@ -32,6 +33,11 @@ def test_a_file_that_is_not_a_state_is_one_line(tmp_path):
         path.write_bytes(content)
         with refusal("not a whole state file"):
             load_state(path)
+
+
+def test_a_file_without_permission_is_not_called_damaged():
+    with refusal("^x.npy: permission denied$"), reading("x.npy", "not a whole npy file"):
+        raise PermissionError(errno.EACCES, "Permission denied")
 
 
 def test_memory_that_runs_out_is_no_damaged_file():

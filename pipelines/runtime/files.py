@@ -118,12 +118,14 @@ def of_a_file(error: BaseException) -> bool:
 
 @contextmanager
 def reading(path: Path | str, what: str = "cannot be read (damaged?)") -> Iterator[None]:
-    """Turn what a library raises for a damaged file into BadInput: one line that names the file."""
+    """Turn what a library raises for a damaged or protected file into BadInput, which names the file."""
     try:
         yield
     except BaseException as error:
         if not of_a_file(error):
             raise
+        if isinstance(error, PermissionError):  # EACCES, EPERM
+            raise BadInput(f"{path}: permission denied") from None
         raise BadInput(
             f"{path}: {what}: {' '.join(str(error).split())[:200] or type(error).__name__}"
         ) from None
