@@ -11,6 +11,7 @@ import torch
 from pipelines.measures.fingerprint import Fingerprint, spectral_distance
 from pipelines.pages.audit import Tried
 from pipelines.tool import encoders, identify
+from pipelines.tool.__main__ import main
 from tests.test_tool import refused, said
 
 FINGERPRINT_OF = identify.fingerprint_of
@@ -61,6 +62,9 @@ def test_what_the_numbers_do_not_name_is_fitted(capsys, monkeypatch):
     assert (found["encoder"], found["by"]) == ("use", "by a fit")
     assert not named(capsys, vectors(3, 999))["fits"]  # too few
     assert named(capsys, vectors(1, 50), "--fit")["encoder"] == "minilm"
+    assert main(["identify", "dump.npy", "--encoders", "minilm", "--fit"]) == 0
+    out = capsys.readouterr().out
+    assert "minilm: no fit: the fingerprint names it\nuse: fit aligned, score 0.99\n" in out
     monkeypatch.setattr(identify, "fits", lambda *given: tried[:1])
     assert named(capsys, vectors(3, 1000))["encoder"] is None
 

@@ -45,7 +45,11 @@ def run(args: Namespace) -> Answer:
     tried: list[Tried] = []
     if args.fit or (args.fit is None and not named and len(vectors) >= FITTED):
         tried = fits(path, options)
-        lines += [f"{one.encoder}: fit {one.verdict}, score {one.score:.2f}" for one in tried]
+        for one in tried:
+            # The score of a map that the fingerprint gives, without a fit, is 1
+            fitted = one.encoder not in seen or one.score < 1
+            about = f"fit {one.verdict}, score {one.score:.2f}"
+            lines.append(f"{one.encoder}: {about if fitted else 'no fit: the fingerprint names it'}")
         lines += [] if tried else [f"no fit: at least {audit.LEAST} vectors are needed"]
         own = [one for one in tried if one.own_encoder and one.verdict == "aligned"]
         if own and not named:
