@@ -132,12 +132,14 @@ def test_a_map_is_fitted_applied_and_judged_on_files(own_folder, monkeypatch, ca
     np.save("held.npy", held)
     PARTS.save(Path("map/parts.safetensors"))
     np.save("true.npy", turned[2900:])
-    for name in ("moved.parquet", "moved.arrow", "moved.npy"):
+    for name in ("moved.parquet", "moved.arrow", "moved.npy", "upper.PARQUET", "upper.NPY"):
         assert said(capsys, f"translate apply map held.parquet --out {name}")[1]["rows"] == 100
     for frame in (pl.read_parquet("moved.parquet"), pl.read_ipc("moved.arrow")):
         assert frame["id"].to_list() == list(range(100))
         assert frame["vector"].to_numpy() == pytest.approx(np.load("moved.npy"))
         assert (frame["aligned"].to_numpy() == (held[:, 0] > held[:, 1])).all()
+    assert pl.read_parquet("upper.PARQUET").equals(pl.read_parquet("moved.parquet"))
+    assert np.array_equal(np.load("upper.NPY"), np.load("moved.npy"))
     for names in ("", "--column embedding,any"):
         assert said(capsys, f"translate judge map held.parquet true.npy {names}")[1]["top1"] > 0.9
     Path("map/parts.safetensors").unlink()
@@ -194,6 +196,17 @@ def test_a_failed_fit_advises_what_its_user_can_do(own_folder, monkeypatch, caps
     out = capsys.readouterr().out
     assert "failed (agreement 0.10); to try: more texts on both sides, more --restarts" in out
     assert "match_in" not in out
+
+
+def test_a_map_that_another_command_wrote_meanwhile_stays(own_folder, monkeypatch, capsys):
+    def fit_parts(*_, **__):
+        put("map/seed-1.json", "{}")
+        return Identity(9, 9), Verdict(0.9, "aligned", 0.9, 50), None
+
+    np.save("a.npy", np.eye(9))
+    monkeypatch.setattr(arrays, "fit_parts", fit_parts)
+    told = refused(capsys, "translate", "fit", "a.npy", "a.npy", "--out", "map")
+    assert "the map of seed-1 is there" in told
 
 
 @pytest.mark.slow

@@ -35,7 +35,7 @@ def check_output(path: Path, source: Stored, inputs: Sequence[str]) -> None:
 
     Raise it also for a source that cannot be read.
     """
-    if path.suffix not in WRITTEN or path.is_dir():
+    if path.suffix.lower() not in WRITTEN or path.is_dir():
         raise BadInput(f"{path}: vectors are written to files: {', '.join(WRITTEN)}")
     for name in inputs:
         if located(name).resolve() in (path.resolve(), *path.resolve().parents):
@@ -44,7 +44,7 @@ def check_output(path: Path, source: Stored, inputs: Sequence[str]) -> None:
     if next(source.blocks(), None) is None:
         raise BadInput(f"{source.path}: no vectors")
     column, batches = _batches(source)  # raises BadInput
-    if column != "vector" and path.suffix != ".npy" and "vector" in next(batches).schema.names:
+    if column != "vector" and path.suffix.lower() != ".npy" and "vector" in next(batches).schema.names:
         raise BadInput(f"{source.path}: its column `vector` would be lost: rename it, or name it in --column")
 
 
@@ -53,7 +53,8 @@ def write(path: Path, source: Stored, translator: Translator, parts: Parts | Non
 
     With parts they get the column `aligned`, except in `.npy`, which holds vectors alone.
     """
-    if path.suffix == ".npy":
+    suffix = path.suffix.lower()
+    if suffix == ".npy":
         columns = (table["vector"].combine_chunks() for table in _translated(source, translator, None))
         blocks = [column.flatten().to_numpy().reshape(len(column), -1) for column in columns]
         with atomic(path) as draft, open(draft, "wb") as file:
@@ -61,7 +62,7 @@ def write(path: Path, source: Stored, translator: Translator, parts: Parts | Non
         return sum(map(len, blocks))
     tables = _translated(source, translator, parts)
     first = next(tables)
-    opener, rows = pq.ParquetWriter if path.suffix == ".parquet" else pa.ipc.new_file, 0
+    opener, rows = pq.ParquetWriter if suffix == ".parquet" else pa.ipc.new_file, 0
     with atomic(path) as draft, opener(draft, first.schema) as writer:
         for table in chain([first], tables):
             # Files of a folder may have the columns in another order

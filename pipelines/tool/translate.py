@@ -29,6 +29,7 @@ def fit(args: Namespace) -> Answer:
     source, target = (side.matrix() for side in sides(args, args.source, args.target))
     how = {"seed": args.seed, "restarts": args.restarts}
     translator, verdict, parts = arrays.fit_parts(source, target, **how)
+    check_map(args.out, args.seed)  # another command may have written one meanwhile
     write_verdicts(args.out, {})  # the last map's are gone before a new map is there
     (args.out / PARTS).unlink(missing_ok=True)
     save(translator, args.out / f"seed-{args.seed}")
