@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from torch import Tensor
 
@@ -99,6 +100,8 @@ def check(shard: Path, column: str, translator: Translator | None) -> None:
     if translator is None:
         return batchwise.check_texts(kind, where)
     batchwise.check_vectors(kind, where)
+    if not pa.types.is_floating(kind.value_type):
+        raise BadInput(f"{where} is {kind}, not vectors (lists of floating-point numbers)")
     width = translator.source_dim
     found = len(first[0][0].as_py() or ()) if first else width
     if found != width:

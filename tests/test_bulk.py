@@ -218,6 +218,7 @@ def twice_named():
         (twice_named, EMBED, r"in/2\.parquet: columns share a name: id, id, text"),
         (lambda: lists([[1.0] * 5]), TRANSLATE, "column 'vector' has 5 dimensions, .* reads 7"),
         (lambda: None, TRANSLATE | {"column": "id"}, r"in/0\.parquet: column 'id' is .*, not vectors"),
+        (lambda: lists([[1] * 7]), TRANSLATE, r"not vectors \(lists of floating-point numbers\)"),
         (lambda: lists([[1.0] * 7, [1.0] * 6]), TRANSLATE, "1 of 4 .*: 1 vectors are not of dimension 7"),
         (lambda: lists([[1.0] * 7, [np.nan] * 7]), TRANSLATE, "1 vectors are not finite, the first in row 1"),
     ],

@@ -98,17 +98,21 @@ def test_published_numbers_stand_beside_ours(own_folder):
     assert "0.25" not in apart
 
 
-def test_numbers_of_other_settings_or_inputs_are_told(own_folder):
-    study = study_of("c", "e")
-    row = study.model_dump(mode="json")["corpora"]["c"]
+@pytest.mark.parametrize(
+    ("locked", "made", "told"),
+    [
+        ({"corpora.c": {"rows": 9}, "corpora.c.rows": 9, "corpora": {"c": {"rows": 9}}}, "1", False),
+        ({"corpora.c": {"rows": 8}}, "1", True),
+        ({"corpora.c.rows": 8}, "1", True),
+        ({"corpora": {}}, "1", True),
+        ({"align.c": {}}, "1", True),
+        ({}, "2", True),
+    ],
+)
+def test_numbers_of_other_settings_or_inputs_are_told(own_folder, locked, made, told):
     store.write_metrics("corpora", "c", {})
-    write_yaml("params.yaml", {"corpora": {"c": row}})
-    ran = {"params": {"params.yaml": {"corpora.c": row}}, "deps": [{"path": "a", "md5": "1"}]}
-    made = {"outs": [{"path": "a", "md5": "1"}]}
-    for c, a, told in (
-        (ran, made, False),
-        (ran | {"params": {"params.yaml": {"corpora.c": row | {"x": 8}}}}, made, True),
-        (ran, {"outs": [{"path": "a", "md5": "2"}]}, True),
-    ):
-        write_yaml("dvc.lock", {"stages": {"corpora@c": c, "a": a}})
-        assert ("inputs: corpora@c**" in "\n".join(beginning(study, []))) == told
+    write_yaml("params.yaml", {"corpora": {"c": {"rows": 9}}})
+    ran = {"params": {"params.yaml": locked}, "deps": [{"path": "a", "md5": "1"}]}
+    stages = {"corpora@c": ran, "a": {"outs": [{"path": "a", "md5": made}]}}
+    write_yaml("dvc.lock", {"stages": stages})
+    assert ("inputs: corpora@c**" in "\n".join(beginning(study_of("c", "e"), []))) == told

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Iterable
 from contextlib import ExitStack, suppress
-from functools import lru_cache
+from functools import lru_cache, reduce
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -51,15 +51,18 @@ def locked(key: Literal["outs", "deps"]) -> list[tuple[str, str, str]]:
 
 
 def changed_rows(stage: str) -> list[str]:
-    """Return the rows, as `table.name`, that have changed in params.yaml since DVC last ran a stage."""
+    """Return the rows, as `table.name`, that have changed in params.yaml since DVC last ran a stage.
+
+    A stage may also depend on a whole table, or on a key of a row: `table`, `table.name.key`.
+    """
     if not (rows := _lock().rows.get(stage)):
         return []
     tables = _tables(PARAMS.read_bytes())
-    return [
-        row
-        for row, was in rows.items()
-        if (tables.get(row.partition(".")[0]) or {}).get(row.partition(".")[2]) != was
-    ]
+    return [row for row, was in rows.items() if reduce(_below, row.split("."), tables) != was]
+
+
+def _below(tree: Any, key: str) -> Any:
+    return (tree or {}).get(key)
 
 
 def outdated(stages: Iterable[str]) -> list[str]:

@@ -96,5 +96,9 @@ def points(difference: Interval | None) -> str:
     if difference is None:
         return ""
     value, low, high = (f"{100 * number:+.1f}" for number in difference)
-    where = "" if difference.above_zero else " below the floor" if difference.high < 0 else " at floor level"
-    return f"{value} [{low}, {high}]{where}"
+    return f"{value} [{low}, {high}] {level(difference)}".rstrip()
+
+
+def level(difference: Interval) -> str:
+    """Return `at floor level` or `below the floor` for a share less its floor; empty if it is above."""
+    return "" if difference.above_zero else "below the floor" if difference.high < 0 else "at floor level"
