@@ -102,10 +102,9 @@ def check(shard: Path, column: str, translator: Translator | None) -> None:
     batchwise.check_vectors(kind, where)
     if not pa.types.is_floating(kind.value_type):
         raise BadInput(f"{where} is {kind}, not vectors (lists of floating-point numbers)")
-    width = translator.source_dim
-    found = len(first[0][0].as_py() or ()) if first else width
-    if found != width:
-        raise BadInput(f"{where} has {found} dimensions, but the translator reads {width}")
+    vector = first[0][0].as_py() if first else None  # null is refused later, with its row
+    if vector is not None and len(vector) != (width := translator.source_dim):
+        raise BadInput(f"{where} has {len(vector)} dimensions, but the translator reads {width}")
 
 
 def digest_of(*parts: Any) -> str:

@@ -220,6 +220,7 @@ def twice_named():
         (lambda: None, TRANSLATE | {"column": "id"}, r"in/0\.parquet: column 'id' is .*, not vectors"),
         (lambda: lists([[1] * 7]), TRANSLATE, r"not vectors \(lists of floating-point numbers\)"),
         (lambda: lists([[1.0] * 7, [1.0] * 6]), TRANSLATE, "1 of 4 .*: 1 vectors are not of dimension 7"),
+        (lambda: lists([None, [1.0] * 7]), TRANSLATE, "1 vectors are not of dimension 7, the first in row 0"),
         (lambda: lists([[1.0] * 7, [np.nan] * 7]), TRANSLATE, "1 vectors are not finite, the first in row 1"),
     ],
 )  # fmt: skip
