@@ -70,6 +70,7 @@ def test_a_bad_corpus_is_refused_and_nothing_is_written(columns, line):
         (OSError(errno.ENOSPC, "No space left on device"), "no space left on the disk"),
         (FileNotFoundError(errno.ENOENT, "No usable temporary directory found"), "no space left on the disk"),
         (PermissionError(errno.EACCES, "Permission denied"), "permission denied"),
+        (ValueError("I/O error: File too large (os error 27)"), "larger than a file may be .*"),
     ],
 )
 def test_a_failed_write_is_one_line_and_keeps_the_old_file(error, line):

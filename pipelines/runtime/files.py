@@ -80,7 +80,7 @@ def check_writable(path: Path) -> None:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Raise BadInput, naming `path`, if the disk is full or read-only."""
+    """Raise BadInput, naming `path`, if the disk is full or read-only, or the file too large."""
     try:
         yield
     except Exception as error:
@@ -99,7 +99,7 @@ def unwritable(error: BaseException) -> str:
         return "no space left on the disk"
     if number in (errno.EACCES, errno.EPERM, errno.EROFS):
         return os.strerror(number).lower()
-    return ""
+    return "larger than a file may be here (`ulimit -f`)" if "File too large" in str(error) else ""
 
 
 FULL = (
