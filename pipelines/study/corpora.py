@@ -77,6 +77,8 @@ class SyntheticCorpus(Corpus):
     def check_alone(self) -> None:
         if self.grid != 2 and self.kind != "scenes":
             raise ValueError("grid: only scenes have one")
+        if self.rows and self.test >= self.rows:
+            raise ValueError(f"test: {self.test} leaves no row of {self.rows} to train on")
 
 
 class HubCorpus(Corpus):

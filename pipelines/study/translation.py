@@ -26,6 +26,7 @@ from pipelines.study.row import (
     Text,
     Watched,
     known,
+    nearest,
     settings_from,
 )
 
@@ -237,7 +238,8 @@ def aligner_module(aligner: Any) -> Any:
     folder = Path(__file__).parents[1] / "aligners"
     names = sorted(m.name for m in iter_modules([str(folder)]) if m.ispkg and m.name != "core")
     if aligner not in names:
-        raise ValueError(f"there is no aligner {aligner!r}; there are: {', '.join(names)}")
+        hint = nearest(str(aligner), names) or f"; there are: {', '.join(names)}"
+        raise ValueError(f"there is no aligner {aligner!r}{hint}")
     try:
         module = importlib.import_module(f"pipelines.aligners.{aligner}")
     except Exception as error:
