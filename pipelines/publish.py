@@ -227,11 +227,14 @@ def main(argv: list[str]) -> int:
     """Publish, and print one line. Bad input is one line on stderr, exit code 2."""
     freeze_gc()
     try:
+        if {"-h", "--help"} & {*argv}:
+            print(__doc__)
+            return 0
         if not 1 <= len(argv) <= 2 or not all(map(str.isdecimal, argv[1:])):
             raise BadInput("usage: python -m pipelines.publish ROW [SEED]")
         print(publish(argv[0], next(map(int, argv[1:]), None), params.load()))
     except BadInput as error:
-        print(f"publish {' '.join(argv)}: {error}", file=sys.stderr)
+        print(f"{' '.join(['publish', *argv])}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130

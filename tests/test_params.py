@@ -174,6 +174,8 @@ def test_a_right_study_is_activated_and_a_wrong_one_is_not(folder, capsys, monke
     assert Path("params.yaml.bak").read_text() == "study: before\n"  # an earlier edit is not lost
     assert Path("params.yaml.bak2").read_text() == "study: later\n"
     assert not list(Path().glob(".*"))
+    assert main(["activate", "params.yaml"]) == 0
+    assert capsys.readouterr().out.endswith("params.yaml is filled in\n")
     assert main(["activate", "mien"]) == 2
     assert capsys.readouterr().err == "studies: there is no study 'mien'; did you mean 'mine'?\n"
     active.write_text("study: edited\n")
@@ -277,6 +279,8 @@ def test_names_are_checked_without_the_rest(own_folder, capsys):
     assert capsys.readouterr().err.startswith("params.yaml: embed: 'a; touch x #' is no row name")
     put("params.yaml", "embed: {a: {}}\n")
     assert main(["names"]) == 0
+    assert main(["--help"]) == 0
+    assert "pipelines.study activate STUDY" in capsys.readouterr().out
 
 
 SMOKE = (ROOT / "studies/smoke.yaml").read_bytes()

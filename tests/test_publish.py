@@ -177,13 +177,18 @@ def test_an_encoder_was_trained_on_the_corpora_of_all_that_it_starts_from():
         (["best", "7"], "there is no seed 7; there are: 0, 1"),
         (["simcse", "0"], "a row of finetune has one model: no seed"),
         (["simcse-2"], "a row of finetune and one of align have this name"),
-        ([], "usage: python -m pipelines.publish"),
+        ([], "publish: usage: python -m pipelines.publish"),
     ],
 )
 def test_bad_input_is_one_line_and_nothing_is_registered(client, capsys, arguments, line):
     before = client.search_model_versions()
     assert line in refused(capsys, *arguments)
     assert client.search_model_versions() == before
+
+
+def test_help_is_printed(capsys):
+    assert publish.main(["--help"]) == 0
+    assert "python -m pipelines.publish ROW [SEED]" in capsys.readouterr().out
 
 
 def test_a_model_whose_metrics_are_refused_has_no_version(client, capsys, monkeypatch):

@@ -16,6 +16,8 @@ def main(argv: list[str]) -> int:
     """Run a command. Bad input is one line on stderr and exit code 2."""
     try:
         match argv:
+            case ["-h" | "--help"]:
+                print(__doc__)
             case ["names"]:
                 names(Path("params.yaml"))
             case ["activate", study]:
@@ -46,7 +48,8 @@ def make_active(study: str) -> None:
     if not path.exists():
         find("studies", study, studies, "study")
     kept = activate.activate(path)
-    print(f"params.yaml is now {path}" + (f"; the edited one is kept in {kept}" if kept else ""))
+    done = "is filled in" if path.samefile("params.yaml") else f"is now {path}"
+    print(f"params.yaml {done}" + (f"; the edited one is kept in {kept}" if kept else ""))
 
 
 if __name__ == "__main__":
