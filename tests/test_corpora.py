@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from pipelines.corpora import core
 from pipelines.corpora.core import collect
 from pipelines.corpora.core.chunk import cut
+from pipelines.corpora.kinds import tweets
 from pipelines.corpora.kinds.tweets import TOPICS, named
 from pipelines.corpora.sources import library
 from pipelines.runtime.store import check_corpus
@@ -165,10 +166,12 @@ def test_absent_files_and_bad_vectors_are_named():
     )
 
 
-def test_a_kind_is_a_package_of_kinds_and_names_its_sources():
+def test_a_kind_is_a_package_of_kinds_and_names_its_sources(monkeypatch):
     with pytest.raises(ValueError, match="'poems' is no kind of corpus; there are: emails, images"):
         file(".", "poems")
     refused(file(".", "scenes"), "scenes has no source path; its sources are synthetic")
+    monkeypatch.setattr(tweets, "rows", lambda p, source: pl.DataFrame({"text": ["x"]}))
+    refused(file(".", "tweets"), "kind tweets: `rows` returns no column id")
 
 
 # ---------------------------------------------------------------- hostile folders, private texts
@@ -284,6 +287,8 @@ def test_chunks_that_cannot_be_are_refused():
         Chunk(size=4, stride=2, first=True)
     with pytest.raises(ValueError, match="least 5 is more than size 4"):
         Chunk(size=4, least=5)
+    put("short.csv", "text\nof four words only\n")
+    refused(file("short.csv", chunk={"least": 12}), "short.csv, in chunks of 12 to 45 words: no text is left")
 
 
 def test_token_chunks_keep_the_characters():

@@ -9,11 +9,10 @@ import polars as pl
 from pipelines.corpora.core.documents import with_documents
 from pipelines.corpora.core.texts import distinct, name_of, rows
 from pipelines.runtime.errors import BadInput
-from pipelines.study import AnyCorpus, HubCorpus, LibraryCorpus, PathCorpus, SyntheticCorpus
+from pipelines.study import AnyCorpus, LibraryCorpus, SyntheticCorpus
 
 FIRST = ("id", "text", "split", "labels")  # columns that every corpus has
 SECOND = {"pair", "positive", "image", "judgements", "task"}  # with one of these, texts may repeat
-CHUNKED = ("passages", "emails", "tweets", "notes")  # kinds that `chunk` and `document` are for
 
 
 def collect(row: AnyCorpus) -> pl.DataFrame:
@@ -43,9 +42,6 @@ def collect(row: AnyCorpus) -> pl.DataFrame:
 
 
 def _read(row: AnyCorpus) -> pl.DataFrame:
-    if row.kind not in CHUNKED and isinstance(row, HubCorpus | PathCorpus) and (row.chunk or row.document):
-        only = f"only {', '.join(CHUNKED)} have"
-        raise BadInput(f"{name_of(row)}: kind {row.kind} has no `chunk` and no `document`: {only}")
     source: Any = import_module(f"pipelines.corpora.sources.{row.source}")
     if row.source == "vectors":
         return source.rows(row)
@@ -55,8 +51,12 @@ def _read(row: AnyCorpus) -> pl.DataFrame:
         raise BadInput(f"corpora: {row.kind} has no source {row.source}; its sources are {known}")
     if isinstance(row, LibraryCorpus | SyntheticCorpus):
         frame = source.rows(row)
+    elif (row.chunk or row.document) and not getattr(kind, "CHUNKED", False):
+        raise BadInput(f"{name_of(row)}: kind {row.kind} has no `chunk` and no `document`")
     else:
         frame = kind.rows(row, source) if hasattr(kind, "rows") else rows(row, source.table(row))
+    if lacking := ", ".join(sorted({"id", "text"} - {*frame.columns})):
+        raise BadInput(f"{name_of(row)}: kind {row.kind}: `rows` returns no column {lacking}")
     repeats = row.source == "path" or SECOND & set(frame.columns)
     return frame if repeats else distinct(frame, row.source)
 

@@ -141,4 +141,7 @@ def cleaned(frame: pl.DataFrame, where: str, chunk: Chunk | None = None) -> pl.D
     if kept.is_empty():
         raise BadInput(f"{where}: no text is left")
     check(kept, where)
-    return kept if chunk is None else cleaned(chunked(kept, chunk), f"{where}, chunked")
+    if chunk is None:
+        return kept
+    cut = f"{where}, in chunks of {chunk.least} to {chunk.size} {chunk.unit}"
+    return cleaned(chunked(kept, chunk), cut)

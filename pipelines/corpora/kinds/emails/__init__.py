@@ -4,3 +4,4 @@ Of the hub: snoop2head/enron_aeslc_emails, or any set. Of a path: a table, an mb
 """
 
 SOURCES = ("synthetic", "hub", "path")
+CHUNKED = True  # rows may have `chunk` and `document`

@@ -18,6 +18,7 @@ from pipelines.runtime.errors import BadInput, listed
 from pipelines.study import PathCorpus
 
 SOURCES = ("synthetic", "path")
+CHUNKED = True  # rows may have `chunk` and `document`
 PACKED = 50  # times: text does not unpack to more than that
 
 

@@ -4,3 +4,4 @@ Of the hub: jxm/nq_corpus_dpr, or any set of texts.
 """
 
 SOURCES = ("library", "synthetic", "hub", "path")
+CHUNKED = True  # rows may have `chunk` and `document`

@@ -8,6 +8,7 @@ from pipelines.corpora.core import texts
 from pipelines.study import HubCorpus, PathCorpus
 
 SOURCES = ("synthetic", "hub", "path")
+CHUNKED = True  # rows may have `chunk` and `document`
 TOPICS = (  # a label's number in TweetTopic is its place here
     "arts_&_culture",
     "business_&_entrepreneurs",
