@@ -64,6 +64,8 @@ def source_of(kind: type[Row]) -> str:
 def section(title: str, kind: type) -> str:
     """Return a heading, the class's first sentences, and a table of its keys."""
     about = (inspect.getdoc(kind) or "").split("\n\n")[0].replace("\n", " ")
+    if about.startswith(f"{kind.__name__}("):  # a dataclass without docstring has its signature there
+        about = ""
     lines = ["", f"## {title}", "", about, "", "| key | type | default | |", "|---|---|---|---|"]
     for name, cells in keys(kind).items():
         escaped = (cell.replace("|", "\\|") for cell in cells)
