@@ -83,7 +83,8 @@ import os, socket, sys
 from pathlib import Path
 if set(sys.argv) & {{"-p", "--port"}}:
     port = sys.argv[sys.argv.index("-p" if "-p" in sys.argv else "--port") + 1]
-    said = [*sys.argv[1:], os.environ.get("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", ""), os.environ["PYTHONPATH"]]
+    said = [*sys.argv[1:], os.environ.get("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "")]
+    said += [os.environ["PYTHONWARNINGS"], os.environ["PYTHONPATH"]]
     Path(Path(sys.argv[0]).name).write_text("|".join(said))
     listening = socket.create_server(("127.0.0.1", int(port)))
     while True:
@@ -106,7 +107,7 @@ def test_make_ui_starts_one_mlflow_worker(make, tmp_path):
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", int(port)))
     mlflow = Path("mlflow").read_text().split("|")
-    assert mlflow[-4:-1] == ["--workers", "1", "false"]
+    assert mlflow[-5:-1] == ["--workers", "1", "false", "ignore"]
     assert mlflow[-1].split(os.pathsep)[0] == str(tmp_path)  # a checkout's `assets` is in no package
     assert "sqlite:///mlflow.db" in mlflow
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["mlflow.app"]
