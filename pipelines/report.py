@@ -36,6 +36,7 @@ TABLES = (
     reproduce,
 )
 TITLE = "# {}: what was found"
+NONE = "No findings. Rows of `evaluate`, `attributes`, `invert` or `geometry` would give some."
 LONGEST = 5000  # characters of a study's `about`, and of a finding
 
 
@@ -70,7 +71,7 @@ def beginning(study: Study, found: list[Finding]) -> list[str]:
         lines += [f"{n}. {claim}{stop.strip()}", f"   {more} [Table](#{anchor})"]
         if picture:
             lines.append(f"   ![{picture.stem.replace('.', ' ')}]({picture.relative_to(store.REPORT)})")
-    return [line for line in lines if line]
+    return [line for line in lines if line] + ([] if found else [NONE])
 
 
 def measured(study: Study) -> list[str]:
@@ -92,7 +93,7 @@ def alone(study: Study, found: list[Finding], html: Path) -> str:
         for n, finding in enumerate(found, 1)
     ]
     where = f"The page: {html} and {html.with_suffix('.md')}"
-    return "\n\n".join([TITLE.format(escaped(study.study)), *sentences, where]) + "\n"
+    return "\n\n".join([TITLE.format(escaped(study.study)), *(sentences or [NONE]), where]) + "\n"
 
 
 if __name__ == "__main__":

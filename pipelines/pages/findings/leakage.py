@@ -14,7 +14,7 @@ from pipelines.pages.findings.finding import (
     of_corpus,
     verdicts,
 )
-from pipelines.pages.tables import measured, percent
+from pipelines.pages.tables import measured
 from pipelines.pages.tables.leakage import attack_title, facts_above_floor, labels_above_floor
 from pipelines.runtime import store
 from pipelines.study import Attributes, Invert
@@ -33,9 +33,8 @@ def attribute_inference(study: Study) -> Finding | None:
     row, metrics = every[name]
     source, target = encoders(study, row)
     k, scores = row.k[0], metrics[row.wordings[0]]
-    right = {
-        method: percent(scores[method][f"top{k}"]) for method in ("translated", "majority", "ideal target")
-    }
+    methods = ("translated", "majority", "ideal target")
+    right = {method: f"{100 * scores[method][f'top{k}']:.1f} %" for method in methods}
     place = "the nearest" if k == 1 else f"one of the {k} nearest"
     sentences = [
         f"{source} -> {target} on {of_corpus(study, row.corpus)}: {right['translated']} of "
