@@ -43,6 +43,7 @@ def test_lost_verdicts_and_shared_texts_are_counted():
     store.write_metrics("align_jointly", "y", {"a/b": {"by seed": {"0": {"label": "aligned"}}}})
     assert said("align_jointly@y", "aligned").passed
     store.write_metrics("align", "x", {"shared": 6, "near_duplicates": 2})
+    assert numbers(said("align@x", "aligned"))["verdicts"] == "none: oracles and naive rows get none"
     assert numbers(said("align@x", "disjoint_halves")) == {"on both sides": 6, "near-duplicates": 2}
     store.write_metrics("align_jointly", "y", {"a/b": {"shared": 0}, "b/a": {"shared": 3}})
     assert numbers(said("align_jointly@y", "disjoint_halves")) == {"on both sides": 3, "near-duplicates": 0}
