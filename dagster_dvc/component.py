@@ -71,8 +71,13 @@ class DvcProjectComponent(dg.Component, dg.Resolvable, dg.Model):
             asset_checks=[checks(root, stage, self.checks_of(stage)) for stage in stages.values()],
             jobs=[everything, *groups, *([experiment(root, self.prefix)] if git else ()), *self.jobs()],
             schedules=[
-                dg.ScheduleDefinition(word(self.prefix, "nightly"), job=everything, cron_schedule="0 3 * * *")
-            ],  # until it is switched on in the web page, it does not run
+                dg.ScheduleDefinition(
+                    word(self.prefix, "nightly"),
+                    job=everything,
+                    cron_schedule="0 3 * * *",
+                    description="runs `dvc repro` at 3:00; off until it is switched on",
+                )
+            ],
             sensors=[lock_sensor(root, self.prefix, stages, self.metadata_of, self.checks_of)],
         )
 
