@@ -11,7 +11,6 @@ from pipelines.aligners.core.hubness import InvertedSoftmax
 from pipelines.aligners.core.translator import Identity, Linear, load, save
 from pipelines.measures import attributes, defences, geometry, image_text, similarity, translation
 from pipelines.measures.vectors import neighbours
-from pipelines.study import Evaluate
 from tests.small import normal, put, refusal
 
 X, Y = (normal(40, 6, seed=seed) for seed in (0, 1))
@@ -84,11 +83,3 @@ def test_no_infinite_translator_is_written_or_read(own_folder, value):
     put("bent.json", json.dumps(described))
     with refusal("bent: strength is not finite"):
         load(Path("bent"))
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0])
-def test_a_row_refuses_a_hub_correction_that_is_no_strength(value):
-    row = {"translator": "t", "source": "a", "target": "b"}
-    Evaluate.model_validate(row | {"hub_correction": 2.0})
-    with pytest.raises(ValueError, match="hub_correction"):
-        Evaluate.model_validate(row | {"hub_correction": value})

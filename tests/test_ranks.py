@@ -5,12 +5,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 import torch
-from pydantic import ValidationError
 from safetensors.torch import load_file
 
 from pipelines import distributed
 from pipelines.runtime import store
-from pipelines.study import Finetune, activate, params
+from pipelines.study import activate, params
 from tests import small
 from tests.test_track import runs
 
@@ -191,15 +190,6 @@ def test_what_every_process_refuses_is_said_once(project):
     line = f"embed row: {store.corpus_path('many')}: there is no such file; `dvc repro` makes it"
     assert said.splitlines()[-1] == line
     assert said.count("no such file") == 1
-
-
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [({"device": "cuda:1"}, "`cuda` gives each one"), ({"batch": 9}, "cannot share batches of 9")],
-)
-def test_what_processes_cannot_share_is_refused(more, message):
-    with pytest.raises(ValidationError, match=message):
-        Finetune.model_validate(FINETUNE | {"processes": 2} | more)
 
 
 def test_a_rank_takes_its_accelerator_first(monkeypatch):

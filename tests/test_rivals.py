@@ -152,8 +152,3 @@ def test_two_views_of_one_geometry_are_aligned(read_out):
     found = quick_fit("rosetta", x, y, clusters=30, repeats=5, refine_steps=10, read_out=read_out)
     x, y = (torch.from_numpy(side[2400:]).float() for side in (texts, turned))
     assert paired_scores(found(x), y)["top1"].mean() > 0.9
-
-
-def test_a_batch_too_small_for_its_clusters_is_refused():
-    with pytest.raises(ValueError, match="batch: 20 rows cannot have 30 clusters"):
-        rosetta.Settings(batch=20)

@@ -1,14 +1,17 @@
-"""Settings of every aligner and inverter refuse a number that is not finite or out of bounds."""
+"""Settings and rows refuse numbers out of bounds and keys that contradict each other."""
 
 import importlib
 import math
+import re
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 import pytest
 
 from pipelines.runtime.settings import Bounds, Checked, Count, Positive
+from pipelines.study import Chunk, Evaluate, EvaluateImageText, Finetune, Head, TrainImageText
 from pipelines.study.row import settings_from
+from tests import small
 from tests.test_layers import modules, within
 
 METHODS = sorted(
@@ -34,21 +37,41 @@ def test_no_number_may_be_infinite_or_negative(method, value):
             replace(settings, **{name: value})
 
 
+ROSETTA, VEC2VEC, WASSERSTEIN = (
+    importlib.import_module(f"pipelines.aligners.{name}").Settings
+    for name in ("rosetta", "vec2vec", "wasserstein_procrustes")
+)
+FINETUNE = small.FINETUNE | {"steps": 4, "processes": 2}
+EVALUATE = {"translator": "t", "source": "a", "target": "b"}
+
+
 @pytest.mark.parametrize(
-    ("aligner", "bad"),
+    ("make", "keys", "line"),
     [
-        ("wasserstein_procrustes", {"rounds": ()}),
-        ("wasserstein_procrustes", {"repeats": ()}),
-        ("wasserstein_procrustes", {"refinements": 0, "passes": 0}),
-        ("vec2vec", {"starts": (4, 8), "start_axes": (4, 8)}),
-        ("vec2vec", {"starts": (4,)}),
-        ("vec2vec", {"graph": True, "optimiser": "sgd"}),
-        ("vec2vec", {"gan_weight": 0.0, "latent_gan_weight": 0.0}),
+        (WASSERSTEIN, {"rounds": ()}, "rounds"),
+        (WASSERSTEIN, {"repeats": ()}, "repeats"),
+        (WASSERSTEIN, {"refinements": 0, "passes": 0}, "refinements"),
+        (VEC2VEC, {"starts": (4, 8), "start_axes": (4, 8)}, "starts"),
+        (VEC2VEC, {"starts": (4,)}, "starts"),
+        (VEC2VEC, {"graph": True, "optimiser": "sgd"}, "graph"),
+        (VEC2VEC, {"gan_weight": 0.0, "latent_gan_weight": 0.0}, "gan_weight"),
+        (ROSETTA, {"batch": 20}, "batch: 20 rows cannot have 30 clusters"),
+        (Chunk, {"size": 4, "stride": 5}, "stride 5 is more than size 4"),
+        (Chunk, {"size": 4, "stride": 2, "first": True}, "stride 2 and `first` exclude each other"),
+        (Chunk, {"size": 4, "least": 5}, "least 5 is more than size 4"),
+        (Head, {"scale": 0}, "scale"),
+        (Head, {"log": True, "weight": "sigmoid", "features": None}, "a sigmoid weight"),
+        (Head, {"log": True, "linear": 0, "features": None}, "a sigmoid weight"),
+        (TrainImageText, small.IMAGE_TEXT | {"batch": 1}, "batch"),
+        (EvaluateImageText, {"encoders": "e", "corpus": "c", "templates": ["a photo"]}, "needs one {}"),
+        (Finetune, FINETUNE | {"device": "cuda:1"}, "`cuda` gives each one"),
+        (Finetune, FINETUNE | {"batch": 9}, "cannot share batches of 9"),
+        *((Evaluate, EVALUATE | {"hub_correction": x}, "hub_correction") for x in (math.nan, math.inf, -1)),
     ],
 )
-def test_settings_that_do_not_go_together_are_refused(aligner, bad):
-    with pytest.raises(ValueError, match=next(iter(bad))):
-        importlib.import_module(f"pipelines.aligners.{aligner}").Settings(**bad)
+def test_keys_out_of_bounds_or_in_contradiction_are_refused(make, keys, line):
+    with pytest.raises(ValueError, match=re.escape(line)):
+        make(**keys)
 
 
 @dataclass(frozen=True)
