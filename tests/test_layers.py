@@ -1,6 +1,7 @@
-"""Packages import only what they may, and dvc.yaml lists the code that each stage runs."""
+"""Packages import only what CONTRIBUTING.md allows, and dvc.yaml lists the code that each stage runs."""
 
 import ast
+import re
 import sys
 from functools import cache
 from pathlib import Path
@@ -12,30 +13,21 @@ from pipelines.study.params import Study
 from tests.small import ROOT, stages_of_dvc
 
 STAGES = stages_of_dvc()
+PAGE = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 # What every package may import
-PLAIN = {
-    "runtime.device", "runtime.errors", "runtime.files",
-    "runtime.log", "runtime.progress", "runtime.settings",
-}  # fmt: skip
+[LISTED] = re.findall(r"these modules of `runtime`: ([^.]+)\.", PAGE)
+PLAIN = {f"runtime.{name}" for name in {*re.findall(r"\w+", LISTED)} - {"and"}}
+
+
+def named(cell):
+    """Return the packages and modules that a cell of the table in CONTRIBUTING.md names."""
+    return {name.removesuffix(".py").replace("/", ".") for name in re.findall(r"`([\w/.]+)`", cell)}
+
+
 # What each package may import beside itself
-MAY_IMPORT = {
-    "runtime": {"study"},
-    "study": {"aligners.core.aligner", "contrastive.shape"},
-    "distributed": set(),
-    "measures": set(),
-    "aligners": {"measures"},
-    "fitting": {"aligners", "distributed", "runtime", "study"},
-    "inverters": {"measures"},
-    "batchwise": {"aligners", "encoders", "study"},
-    "corpora": {"study"},
-    "encoders": {"study"},
-    "contrastive": {"distributed", "encoders", "measures", "study"},
-    "pages": {"measures", "runtime", "study"},
-    "tool": {
-        "aligners", "batchwise", "corpora", "encoders", "evaluate", "fitting", "inverters",
-        "measures", "pages", "study",
-    },
-}  # fmt: skip
+TABLE = re.findall(r"^\| `pipelines/(\w+)/` .* \| (.+) \|$", PAGE, re.MULTILINE)
+MAY_IMPORT = {package: named(cell) for package, cell in TABLE}
+MAY_IMPORT["tool"] ^= {*MAY_IMPORT}  # "every package but"
 # Modules that import by a name in a row or in a file
 IMPORT_BY_NAME = {
     "corpora.core", "corpora.sources.synthetic", "aligners.core.translator", "tool.__main__",
