@@ -177,7 +177,6 @@ def content(of):
     return lambda path: path.write_bytes(of)
 
 
-LISTS = [json.dumps(vector.tolist()) for vector in VECTORS]
 ROW = '{"id": "%s", "text": "text %s"}'
 PICKLES = "dump.npy dump.npz dump.jsonl dump.parquet dump.arrow dump.faiss"
 PICKLES += " texts.parquet texts.csv mail.mbox images.parquet"

@@ -13,24 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.drills.inputs import bytes_changed
-from tests.hostile import (
-    FILES,
-    LISTS,
-    ROW,
-    TEXTS,
-    VECTORS,
-    arrow,
-    content,
-    hnswlib,
-    lines,
-    np,
-    png,
-    read,
-    table,
-    vec0,
-    written,
-)
+from tests.hostile import FILES, ROW, TEXTS, VECTORS, arrow, content, lines, np, png, read, table, written
 from tests.small import ROOT, completed
+from tests.test_audit import WRITERS
 
 MEMORY = 2**29 + 2**28  # bytes; as many as the bombs unpack to
 OUT_OF_MEMORY = "[Mm]emory(?!-mapped)|allocat"
@@ -40,15 +25,11 @@ READ = {  # odd, and nothing is wrong with them
     "texts-names twice.csv", "texts-labels of structs.parquet", "mail-less deep",
     "mail-addresses", "mail-names", "mail-headers",
 }  # fmt: skip
-WHOLE = {
+WHOLE = {f"dump-{name}": write for name, write in WRITERS.items()} | {
     "dump-a.npz": lambda p: np.savez_compressed(p, vectors=VECTORS),
     "dump-a.npy": lambda p: np.save(p, VECTORS),
-    "dump-a.jsonl": lines(*LISTS),
     "dump-a.parquet": table(vector=VECTORS.tolist()),
     "dump-a.arrow": arrow(vector=VECTORS.tolist()),
-    "dump-a.db": vec0,
-    "dump-a.bin": content(hnswlib(VECTORS)),
-    "dump-a.csv": lambda p: np.savetxt(p, VECTORS, delimiter=","),
     "vectors-a.parquet": table(id=[str(i) for i in range(40)], vector=VECTORS.tolist()),
     "texts-a.parquet": table(id=[str(i) for i in range(40)], text=TEXTS),
     "texts-a.csv": lines("id,text", *(f"{i},{text}" for i, text in enumerate(TEXTS))),
