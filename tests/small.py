@@ -20,6 +20,8 @@ import yaml
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tokenizers import Tokenizer, models, pre_tokenizers
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from pipelines.aligners.core.aligner import OracleAligner
 from pipelines.aligners.core.translator import save
@@ -119,6 +121,18 @@ class InAThread:
         self.thread.join(timeout)
         if self.thread.is_alive():
             raise subprocess.TimeoutExpired("sender", timeout)
+
+
+class Largest(TorchDispatchMode):
+    """Watch every operation; `numel` is the size of the largest tensor that one returned."""
+
+    numel = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        sizes = [leaf.numel() for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor)]
+        self.numel = max([self.numel, *sizes])
+        return out
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import torch
 
 from pipelines.contrastive import kernels
 from pipelines.contrastive.kernels import Kernel, PointSets, exact, features, fourier
-from tests.small import seeded
+from tests.small import Largest, seeded
 
 KERNELS = [Kernel("gaussian"), Kernel("imq"), Kernel("gaussian", 1.3, 0.2, 0.9)]
 
@@ -69,19 +69,6 @@ def test_linear_features_are_the_mean_weighted_point():
 
 
 def test_training_never_holds_a_tensor_of_all_pairs_of_points(monkeypatch):
-    """Largest tensor of a forward and a backward pass, watched through every operation's result."""
-    from torch.utils._python_dispatch import TorchDispatchMode
-    from torch.utils._pytree import tree_leaves
-
-    class Largest(TorchDispatchMode):
-        numel = 0
-
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            out = func(*args, **(kwargs or {}))
-            sizes = [leaf.numel() for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor)]
-            self.numel = max([self.numel, *sizes])
-            return out
-
     n, points, D = 32, 16, 64
     monkeypatch.setattr(kernels, "BLOCK", n * points * D)
     x, y = sets(n, points, 4, 0, torch.float32), sets(n, points, 4, 1, torch.float32)
