@@ -41,7 +41,7 @@ from pipelines.tool import audit as audits
 from pipelines.tool import encoders, identify
 from pipelines.tool.__main__ import main
 from tests.hostile import chroma, content, elements, hnswlib, lines, table, vec0
-from tests.small import ROOT, normal, put, quick_fit, refusal, rotation, seeded
+from tests.small import blocks, normal, put, quick_fit, refusal, rotation, seeded
 from tests.test_tool import refused
 
 pytestmark = pytest.mark.usefixtures("own_folder")
@@ -415,6 +415,10 @@ def secret_encoder(texts):
     return torch.stack([sum(of, torch.full((16,), 0.01)) for of in subjects])
 
 
+def wider(texts):
+    return torch.nn.functional.pad(secret_encoder(texts), (0, 4), value=1.0)
+
+
 def some_texts(count, seed):
     rng = np.random.default_rng(seed)
     chances = np.arange(8, 0, -1) / 36
@@ -677,8 +681,7 @@ def test_all_mistyped_targets_are_named():
 
 
 def test_the_job_of_the_docs_runs(gated):
-    docs = ROOT / "docs" / "audit.md"
-    targets, job = re.findall("```yaml\n(.*?)```", docs.read_text(), re.S)
+    targets, job = blocks("docs/audit.md", "yaml")
     steps = load_yaml(job)["audit"]["steps"]
     command = next(step["run"] for step in steps if "audit" in step.get("run", ""))
     Path("texts").mkdir()
@@ -749,22 +752,24 @@ def test_beside_each_count_is_its_floor():
     assert counted == [("texts", 2, 4, 1), ("labels", 3, 4, 2), ("facts", 3, 4, 1)]
 
 
-def test_a_gate_on_a_failed_attack_looks_at_verdict_and_numbers_alone():
-    found = Findings("dump", {"used": 300}, [Tried("one", 100, 0.1, "failed", 1.0, fingerprint_share=0.4)])
-    limits = audits.gate.Targets(verdict="failed", leakage=0, recall=1, texts=0)
-    assert audits.gate.missed(limits, found) == []
-    [line] = audits.gate.missed(audits.gate.Targets(encoder=0.3), found)
-    assert line == "encoder: 0.400 of the vectors name one; at most 0.3"
+FAILED = Findings("dump", {"used": 300}, [Tried("one", 100, 0.1, "failed", 1.0, fingerprint_share=0.4)])
 
 
-def test_a_share_that_is_its_limit_is_no_miss():  # .29 * 100 is below 29 in floating point
-    found = replace(findings(), leaks=[{"what": "texts", "found": 29, "of": 100, "floor": 1}])
-    assert audits.gate.missed(audits.gate.Targets(texts=0.29), found) == []
+def leaking(what, found, of):
+    return replace(findings(), leaks=[{"what": what, "found": found, "of": of, "floor": 0}])
 
 
-def test_facts_are_not_measured_in_texts_that_state_none():
-    found = replace(findings(), leaks=[{"what": "facts", "found": 0, "of": 0, "floor": 0}])
-    assert audits.gate.missed(audits.gate.Targets(facts=0.1), found) == ["facts: not measured"]
+@pytest.mark.parametrize(
+    ("targets", "of", "lines"),
+    [
+        ({"verdict": "failed", "leakage": 0, "recall": 1, "texts": 0}, FAILED, []),
+        ({"encoder": 0.3}, FAILED, ["encoder: 0.400 of the vectors name one; at most 0.3"]),
+        ({"texts": 0.29}, leaking("texts", 29, 100), []),  # .29 * 100 is below 29 in floating point
+        ({"facts": 0.1}, leaking("facts", 0, 0), ["facts: not measured"]),
+    ],
+)
+def test_targets_of_a_failed_attack_and_at_their_limit(targets, of, lines):
+    assert audits.gate.missed(audits.gate.Targets(**targets), of) == lines
 
 
 def test_the_best_verdict_wins_over_the_best_score(world):
@@ -776,9 +781,6 @@ def test_the_best_verdict_wins_over_the_best_score(world):
     ("score", "verdict"), [(1, ALIGNED), (0.9, ALIGNED), (0.9, replace(ALIGNED, label="partial", share=0.7))]
 )
 def test_a_named_or_aligned_encoder_is_tried_first_and_alone(world, monkeypatch, capsys, score, verdict):
-    def wider(texts):
-        return torch.nn.functional.pad(secret_encoder(texts), (0, 4), value=1.0)
-
     monkeypatch.setattr(encoders, "opened", lambda name, device: secret_encoder if name == "use" else wider)
     monkeypatch.setattr(audits.Fingerprint, "names", lambda _, v: score == 1 and v.shape[1] == 16)
     found = world(verdict, encoders=("minilm", "use", "wordllama"))
@@ -798,10 +800,7 @@ def test_a_right_map_names_an_encoder_only_if_spectra_are_alike(world, monkeypat
 
 @pytest.mark.parametrize(("label", "tried"), [("partial", 1), ("doubtful", 2)])
 def test_encoders_side_by_side_are_enough_if_they_fit(world, monkeypatch, label, tried):
-    wider = torch.nn.functional.pad
-    monkeypatch.setattr(
-        encoders, "opened", lambda *_: lambda texts: wider(secret_encoder(texts), (0, 4), value=1.0)
-    )
+    monkeypatch.setattr(encoders, "opened", lambda *_: wider)
     found = world(
         replace(ALIGNED, label=label, share=0.7 * (label == "partial")), encoders=("minilm+use", "use")
     )
