@@ -153,8 +153,9 @@ def png(width, height, data=b""):
     return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
 
 
-def faiss(width, rows, numbers, data=b""):
-    return content(b"IxF2" + struct.pack("<iqqq?iQ", width, rows, 0, 0, True, 1, numbers) + data)
+def flat(width, rows, numbers, data=b""):
+    """Return a flat index of FAISS; bytes 4 to 37 are its head."""
+    return b"IxF2" + struct.pack("<iqqq?iQ", width, rows, 1 << 20, 1 << 20, True, 1, numbers) + data
 
 
 def elements(vectors):
@@ -232,9 +233,9 @@ FILES = {
         vector=pa.ListArray.from_arrays([0, 8, 10**8, 24, 32], VECTORS[:4].reshape(-1))
     ),
     "dump-cut.arrow": lambda path: (arrow(vector=VECTORS.tolist())(path), os.truncate(path, 700)),
-    "dump-negative.faiss": faiss(-8, -40, 320, bytes(1280)),
-    "dump-nothing in it.faiss": faiss(0, 0, 0),
-    "dump-far too many.faiss": faiss(8, 40, 2**62),
+    "dump-negative.faiss": content(flat(-8, -40, 320, bytes(1280))),
+    "dump-nothing in it.faiss": content(flat(0, 0, 0)),
+    "dump-far too many.faiss": content(flat(8, 40, 2**62)),
     "dump-a # and a %41 in its name?": chroma,
     "dump-queue of text": partial(chroma, rows=[("text", "FLOAT32"), (7, "FLOAT32")]),
     "dump-endless view": partial(chroma, more=endless("segments", "id", "scope", "'x'")),

@@ -40,7 +40,7 @@ from pipelines.study import VectorsCorpus
 from pipelines.tool import audit as audits
 from pipelines.tool import encoders, identify
 from pipelines.tool.__main__ import main
-from tests.hostile import chroma, content, elements, hnswlib, lines, table, vec0
+from tests.hostile import chroma, content, elements, flat, hnswlib, lines, table, vec0
 from tests.small import blocks, normal, put, quick_fit, refusal, rotation, seeded
 from tests.test_tool import refused
 
@@ -52,10 +52,7 @@ CLOUD = torch.from_numpy(VECTORS)
 # ---------------------------------------------------------------- readers
 
 
-HEAD = struct.pack("<iqqq?i", 8, 300, 1 << 20, 1 << 20, True, 1)
-FLAT = b"IxF2" + HEAD + struct.pack("<Q", VECTORS.size) + VECTORS.tobytes()
-
-
+FLAT = flat(8, 300, VECTORS.size, VECTORS.tobytes())
 NOTES = "insert into collections values ('d', 'notes');"  # a second one
 
 
@@ -92,7 +89,7 @@ WRITERS = {
     "qdrant.jsonl": lines(*(json.dumps({"vector": {"text": v}}) for v in LISTS)),
     "bare.jsonl": lines(*IN_JSON),
     "flat.faiss": content(FLAT),
-    "wrapped.index": content(b"IxMp" + HEAD + FLAT + struct.pack("<Q", 300) + np.arange(300).tobytes()),
+    "wrapped.index": content(b"IxMp" + FLAT[4:37] + FLAT + struct.pack("<Q", 300) + np.arange(300).tobytes()),
     "missing.arrow": write_stream,
     "missing.jsonl": lines('{"dense": null}', *(f'{{"dense": {v}}}' for v in IN_JSON)),
     "scroll.json": lines(json.dumps({"result": {"points": [{"vector": v} for v in LISTS]}})),
