@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# Files that take longest. They begin, so that at the end no worker waits for another.
+# The slowest files. They run first, so that no worker is left alone at the end.
 LONGEST = (
     "test_repro.py",
     "test_workers.py",
@@ -50,3 +50,13 @@ def own_folder(tmp_path, monkeypatch):
     """Change into an empty folder, and return it."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory):
+    """Make MLflow's schema once, which takes seconds. Tests copy it."""
+    from mlflow.tracking import MlflowClient
+
+    path = tmp_path_factory.mktemp("store") / "mlflow.db"
+    MlflowClient(f"sqlite:///{path}")
+    return path

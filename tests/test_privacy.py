@@ -20,7 +20,6 @@ from pipelines.runtime import store, track
 from pipelines.tool import audit
 from pipelines.tool.__main__ import main as command
 from tests import small
-from tests.test_track import empty_store  # noqa: F401
 
 SECRET, LABEL = "quixotrine", "zanthoma"  # words of the texts and of the labels, and of nothing else
 TEXTS = [f"{'law' if i % 2 else 'oil'} {SECRET} costs {i} dollars" for i in range(40)]
@@ -90,7 +89,7 @@ def committed(root):
 
 
 @pytest.fixture(scope="module", params=[{}, {"private": False}], ids=["private", "public"])
-def channels(request, empty_store, tmp_path_factory):  # noqa: F811
+def channels(request, empty_store, tmp_path_factory):
     """Which words each channel carries, of a path corpus as it is by default and with `private: false`."""
     corpus = {"source": "path", "kind": "emails", "path": "texts.csv", "columns": {"labels": "labels"}}
     root = tmp_path_factory.mktemp("privacy")
