@@ -101,11 +101,6 @@ def test_a_dump_without_a_vector_is_one_line(capsys, rows):
     refused(capsys, "identify", "dump.npy")
 
 
-def test_a_device_that_is_not_here_is_refused_before_any_work(capsys):
-    np.save("dump.npy", vectors(1, 10))
-    assert "'warp' is none of" in refused(capsys, "identify", "dump.npy", "--device", "warp")
-
-
 def test_a_spectrum_is_of_the_encoder_and_not_of_its_axes():
     first, later, other = (torch.from_numpy(vectors(seed, n)) for seed, n in ((1, 900), (1, 700), (2, 700)))
     turn = torch.from_numpy(np.linalg.qr(DRAW.normal(size=(64, 64)))[0]).float()

@@ -34,20 +34,13 @@ from pipelines.tool.__main__ import main
 from tests.small import ROOT, completed, put, refusal, two_encoders, write_yaml
 
 PARTS = Parts(torch.zeros(64), torch.eye(2, 64), torch.tensor([True, False]))
-QUICK = {
-    "clusters": 40,
-    "repeats": [30],
-    "rounds": [500] * 5,
-    "refinements": 20,
-    "passes": 2,
-    "reflections": 0,
-}
+FIT_QUICKLY = dict(clusters=40, repeats=[30], rounds=[500] * 5, refinements=20, passes=2, reflections=0)
 COMMANDS = ("audit", "identify", "translate", "migrate", "validate", "ls", "doctor")
 
 
 def fit_quickly(monkeypatch):
     """Let commands fit their maps in few steps."""
-    monkeypatch.setattr(arrays, "fit_parts", partial(arrays.fit_parts, **QUICK))
+    monkeypatch.setattr(arrays, "fit_parts", partial(arrays.fit_parts, **FIT_QUICKLY))
 
 
 def said(capsys, command):
@@ -111,6 +104,7 @@ def test_every_command_explains_itself(command, capsys):
         ("identify no.npy", "no.npy: there is no such file"),
         (f"identify {'x' * 300}.npy", "file name too long"),
         ("identify ''", "a path is empty"),
+        ("identify here.npy --device warp", "'warp' is none of"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(own_folder, capsys, command, says):
