@@ -35,6 +35,7 @@ from pipelines.study import Network, SyntheticCorpus
 from pipelines.study.params import Study
 
 ROOT = Path(__file__).parents[1]
+STUDIES = sorted((ROOT / "studies").glob("*.yaml"))
 os.environ["PATH"] = (
     f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # first the programs of this Python
 )

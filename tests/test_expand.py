@@ -9,9 +9,8 @@ from dvc.utils.hydra import apply_overrides
 from pipelines.study import activate, params
 from pipelines.study.expand import TABLES, expand
 from pipelines.study.reading import read
-from tests.small import ROOT
+from tests.small import ROOT, STUDIES
 
-STUDIES = sorted((ROOT / "studies").glob("*.yaml"))
 STUDY = {
     "corpora": {
         "passages": {"source": "synthetic"},

@@ -11,10 +11,9 @@ from dvc.repo import Repo
 
 from pipelines.study import activate, params
 from pipelines.study.row import Made
-from tests.small import ROOT, WITHOUT_GIT, blocks, copied, put, read_yaml, stages_of_dvc, write_yaml
+from tests.small import ROOT, STUDIES, WITHOUT_GIT, blocks, copied, put, read_yaml, stages_of_dvc, write_yaml
 
 pytestmark = pytest.mark.filterwarnings("ignore:_NoneStep")  # what DVC does with pygtrie
-STUDIES = sorted((ROOT / "studies").glob("*.yaml"))
 
 
 @pytest.fixture(scope="module")
