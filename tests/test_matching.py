@@ -8,10 +8,11 @@ from sklearn.cluster import KMeans, kmeans_plusplus
 from torch.nn.functional import normalize
 from torch.testing import assert_close
 
-from pipelines.aligners.core.matching import csls, mutual, objective, partners, quadratic_assignment
+from pipelines.aligners.core.matching import csls, mutual, objective, partners, quadratic_assignment, two_opt
+from pipelines.aligners.mini_vec2vec import centred_gram
 from pipelines.aligners.mini_vec2vec.kmeans import kmeans_from, kmeans_plus_plus
 from pipelines.measures.vectors import kmeans
-from tests.small import normal, seeded, sinkhorn
+from tests.small import normal, rotation, seeded, sinkhorn
 
 
 @pytest.mark.parametrize("C", [1, 6])
@@ -27,6 +28,22 @@ def test_solver_equals_brute_force(C, with_linear):
         assert value[k].item() == pytest.approx((quadratic + linear).max().item(), abs=1e-9)
     assert_close(value, objective(A, B, p, L))
     assert (p.sort(1).values == torch.arange(C)).all()
+
+
+def test_two_opt_finds_the_best_permutation():
+    A, B = (centred_gram(normal(3, 6, 4, seed=seed).double()) for seed in (0, 1))
+    found = two_opt(A, B, 30, seeded(2))
+    for a, b, p in zip(A, B, found.tolist(), strict=True):
+        value = {q: float((a * b[list(q)][:, list(q)]).sum()) for q in itertools.permutations(range(6))}
+        assert value[tuple(p)] == pytest.approx(max(value.values()))
+
+
+def test_centroids_turned_moved_and_shuffled_are_matched_again():
+    centroids, order = normal(4, 8, 6), normal(4, 8, seed=1).argsort(1)
+    turn = rotation(6, 6, seeded(2))
+    turned = centroids.gather(1, order[..., None].expand_as(centroids)) @ turn + 3
+    found = two_opt(centred_gram(centroids), centred_gram(turned), 30, seeded(3))
+    assert torch.equal(order.gather(1, found), torch.arange(8).expand(4, 8))
 
 
 @pytest.mark.parametrize("k", [3, 50])

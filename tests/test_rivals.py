@@ -16,14 +16,6 @@ from pipelines.measures.vectors import centred_unit
 from tests.small import normal, quick_fit, refusal, rotation, seeded, two_encoders
 
 
-def test_two_opt_finds_the_best_permutation():
-    A, B = (mini.centred_gram(normal(3, 6, 4, seed=seed).double()) for seed in (0, 1))
-    found = mini.two_opt(A, B, 30, seeded(2))
-    for a, b, p in zip(A, B, found.tolist(), strict=True):
-        value = {q: float((a * b[list(q)][:, list(q)]).sum()) for q in itertools.permutations(range(6))}
-        assert value[tuple(p)] == pytest.approx(max(value.values()))
-
-
 def test_one_step_of_refine_1_is_half_way_to_procrustes():
     x, y = (normalize(normal(n, d, seed=d)) for n, d in ((40, 5), (50, 6)))
     start = rotation(6, 5, seeded(1)).T
@@ -35,14 +27,6 @@ def test_one_step_of_refine_1_is_half_way_to_procrustes():
         partners.append(sum(y[j] for j in np.argsort(cosines)[-4:]) / 4)
     turn = torch.from_numpy(polar(x.T @ torch.stack(partners))[0])
     torch.testing.assert_close(found, (start + turn) / 2, rtol=0, atol=1e-5)
-
-
-def test_centroids_turned_moved_and_shuffled_are_matched_again():
-    centroids, order = normal(4, 8, 6), normal(4, 8, seed=1).argsort(1)
-    turn = rotation(6, 6, seeded(2))
-    turned = centroids.gather(1, order[..., None].expand_as(centroids)) @ turn + 3
-    found = mini.two_opt(mini.centred_gram(centroids), mini.centred_gram(turned), 30, seeded(3))
-    assert torch.equal(order.gather(1, found), torch.arange(8).expand(4, 8))
 
 
 def test_too_few_vectors_for_the_clusters_are_refused():
