@@ -5,8 +5,12 @@ import re
 import runpy
 
 import pytest
+import torch
 
+from pipelines.tool import __main__ as command
+from pipelines.tool import encoders
 from tests.small import ROOT
+from tests.test_tool import fit_quickly
 
 EXAMPLES = ROOT / "examples"
 
@@ -30,3 +34,20 @@ def test_every_cell_of_the_tour_runs():
         if cell["cell_type"] == "code":
             exec("".join(cell["source"]), names)
     assert names["top1"] > 0.05
+
+
+def test_the_move_ends_if_nothing_is_moved(own_folder, monkeypatch):
+    monkeypatch.setattr(encoders, "texts_of", lambda _: ["text"] * 4000)
+    monkeypatch.setattr(encoders, "opened", lambda *_: lambda texts: torch.zeros(len(texts), 4))
+    monkeypatch.setattr(command, "main", lambda _: 3)
+    with pytest.raises(SystemExit, match="3"):
+        runpy.run_path(str(EXAMPLES / "move_an_index.py"))["main"]()
+
+
+@pytest.mark.slow
+def test_an_index_is_moved(own_folder, capsys, monkeypatch):
+    fit_quickly(monkeypatch)
+    runpy.run_path(str(EXAMPLES / "move_an_index.py"))["main"]()
+    said = capsys.readouterr().out
+    assert "procrustes: " in said
+    assert said.count("found: ") == 3

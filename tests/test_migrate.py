@@ -2,7 +2,6 @@
 
 import json
 import re
-import runpy
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -17,9 +16,9 @@ from pipelines.aligners.core.verdict import Verdict
 from pipelines.corpora.sources.vectors import Stored
 from pipelines.fitting import arrays
 from pipelines.tool import __main__ as command
-from pipelines.tool import encoders, migrate
+from pipelines.tool import migrate
 from pipelines.tool.benchmark import Moved
-from tests.small import ROOT, put, two_encoders
+from tests.small import put, two_encoders
 from tests.test_tool import PARTS, fit_quickly, refused, said
 
 TEXTS, TURNED = two_encoders()
@@ -227,19 +226,3 @@ def test_mteb_runs_a_moved_index():
     result = mteb.evaluate(model, [Task()], cache=None, show_progress_bar=False)
     assert isinstance(model, mteb.EncoderProtocol)
     assert result.task_results[0].get_score() == 1
-
-
-def test_the_example_ends_if_nothing_is_moved(monkeypatch):
-    monkeypatch.setattr(encoders, "texts_of", lambda _: ["text"] * 4000)
-    monkeypatch.setattr(encoders, "opened", lambda *_: lambda texts: torch.zeros(len(texts), 4))
-    monkeypatch.setattr(command, "main", lambda _: 3)
-    with pytest.raises(SystemExit, match="3"):
-        runpy.run_path(str(ROOT / "examples" / "move_an_index.py"))["main"]()
-
-
-@pytest.mark.slow
-def test_the_example_runs_anywhere(capsys):
-    runpy.run_path(str(ROOT / "examples" / "move_an_index.py"))["main"]()
-    said = capsys.readouterr().out
-    assert "procrustes: " in said
-    assert said.count("found: ") == 3
