@@ -1,7 +1,6 @@
 """Short rows become full ones; params.yaml keeps its form when DVC writes it."""
 
 import re
-from collections import Counter
 
 import pytest
 from dvc.utils.hydra import apply_overrides
@@ -9,7 +8,7 @@ from dvc.utils.hydra import apply_overrides
 from pipelines.study import activate, params
 from pipelines.study.expand import TABLES, expand
 from pipelines.study.reading import read
-from tests.small import ROOT, STUDIES
+from tests.small import STUDIES
 
 STUDY = {
     "corpora": {
@@ -110,17 +109,3 @@ def test_dvc_changes_one_line_of_params_yaml(path, tmp_path):
     apply_overrides(file, ["study=another"])
     assert file.read_text() == text.replace(f"\nstudy: {path.stem}\n", "\nstudy: another\n")
     assert activate.edited(file)
-
-
-def test_the_study_of_the_paper_has_every_pair_by_every_method():
-    study = params.load(ROOT / "studies/paper.yaml")
-    methods = Counter(row.aligner for row in study.align.values())
-    fits = dict.fromkeys(("wasserstein_procrustes", "mini_vec2vec", "identity", "transport"), 32)
-    assert methods == fits | {"procrustes": 64, "rosetta": 10, "vec2vec": 32 + 5 + 4 + 2}
-    same = {"gte", "stella", "e5"}  # encoders of one backbone
-    for name, fit in study.align.items():
-        pair = {fit.source.removeprefix("nq-"), fit.target.removeprefix("nq-")}
-        assert len(pair) == 2
-        assert set(name.split("-")) >= pair
-        if fit.aligner == "transport":
-            assert fit.settings.method == ("sinkhorn" if pair <= same else "gromov_wasserstein")

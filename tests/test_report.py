@@ -1,6 +1,7 @@
 """The report's page: one file with its pictures; texts of others are shown as they are; published numbers."""
 
 import base64
+from pathlib import Path
 
 import pytest
 from markdown_it import MarkdownIt
@@ -11,7 +12,7 @@ from pipelines.pages.tables.study import published_table
 from pipelines.report import beginning
 from pipelines.runtime import store
 from pipelines.study import params
-from tests.small import study_of, write_yaml
+from tests.small import ROOT, study_of, write_yaml
 
 
 @pytest.fixture
@@ -30,6 +31,14 @@ def test_a_page_is_one_file_beside_its_markdown(picture):
     assert "<div class='table'><table>" in text  # it scrolls in a box of its own
     assert "<title>T &amp; U</title>" in text
     assert path.with_suffix(".md").read_text(encoding="utf-8") == markdown
+
+
+def test_a_column_s_title_links_to_its_definition(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    for folder, up in (("report", ".."), ("report/audit", "../..")):
+        html = page.rendered("t", "| FOSCTTM | nothing |\n|---|---|\n| 0 | 1 |\n", Path(folder))
+        link = f"<th><a href='{up}/docs/glossary.md#foscttm'>FOSCTTM</a></th><th>nothing</th>"
+        assert link in html.replace("\n", "")
 
 
 @pytest.mark.parametrize("source", ["../secret.png", "{folder}/secret.png", "link.png", "http://x/a.png"])
