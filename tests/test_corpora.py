@@ -1,10 +1,11 @@
-"""Corpora from files, vectors, docstrings and the hub; the draw and the split; hostile and private files."""
+"""Corpora of every kind, from files, vectors, docstrings and the hub; draws and splits; hostile files."""
 
 import gzip
 import json
 import mailbox
 import os
 import random
+import shutil
 import string
 import sys
 from pathlib import Path
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 from pipelines.corpora import core
 from pipelines.corpora.core import collect
 from pipelines.corpora.core.chunk import cut
-from pipelines.corpora.kinds import tweets
+from pipelines.corpora.kinds import probes, tweets
 from pipelines.corpora.kinds.tweets import TOPICS, named
 from pipelines.corpora.sources import library
 from pipelines.runtime.store import check_corpus
@@ -554,3 +555,98 @@ def test_library_reads_what_constraints_name_up_to_the_cap():
     assert frame["text"].str.split(" ").list.len().is_between(18, 45).all()
     assert frame.equals(collect(row))
     refused(row.model_copy(update={"path": "gone.txt"}), "no such file")
+
+
+def test_pairs_may_repeat_and_triples_need_a_negative():
+    twice = "a b,a c,4.5,validation\n" * 2
+    put("t.csv", f"sentence1,sentence2,score,split\n{twice}d,e,0,test\n")
+    frame = read("t.csv", "sts")
+    assert frame.select("split", "score").rows() == [("dev", 4.5), ("dev", 4.5), ("test", 0.0)]
+    put("t.csv", "anchor,pos,neg\na,b,c\nd,e,\n")
+    refused(file("t.csv", "nli"), "1 rows have no negative, the first is row 2")
+    put("t.csv", "sentence1,sentence2,score\na,b,1\nc,d,nan\n")
+    refused(file("t.csv", "sts"), "1 scores are not finite, the first is row 2")
+
+
+def test_labels_of_probes_are_what_the_texts_say(monkeypatch):
+    draw = np.random.default_rng(0)
+    words = [4 * letter for letter in "abcdefghijklmnopqrstuvwxyz"]
+    texts = [" ".join(draw.permutation(words)[: draw.integers(2, 9)]) for _ in range(400)]
+    frame = pl.DataFrame({"id": [str(i) for i in range(400)], "text": texts})
+    bins = probes.length(frame).with_columns(words=pl.col("text").str.split(" ").list.len())
+    assert bins.group_by("words").agg(pl.col("label").n_unique())["label"].max() == 1
+    monkeypatch.setattr(probes, "WORDS", 3)
+    found = probes.word(frame)
+    chosen = set(found["label"])
+    assert len(chosen) == 3
+    assert all({label} == chosen & {*text.split()} for text, label in found["text", "label"].iter_rows())
+    shifted = probes.shift(frame, draw)
+    assert ((shifted["text"] != frame["text"]) == (shifted["label"] == 1)).all()
+    assert shifted["label"].mean() == 0.5
+    frame.write_parquet("texts.parquet")
+    made = read("texts.parquet", "probes", rows=90, test=30)
+    assert made["task"].value_counts()["count"].to_list() == [30, 30, 30]
+    assert made["split"].value_counts(sort=True).rows() == [("train", 60), ("test", 30)]
+    few = file("texts.parquet", "probes", rows=2, test=30)
+    refused(few, "too few for three tasks: 397 texts, `rows` 2")
+
+
+# ---------------------------------------------------------------- documents, queries and judgements
+
+DOCUMENTS = pl.DataFrame(
+    {
+        "_id": ["4", "7", "9"],
+        "title": ["On cats", "", "On fish"],
+        "text": ["Cats sleep.", "Dogs bark.", "Fish swim."],
+    }
+)
+CLAIMS = pl.DataFrame({"_id": ["1", "2", "3", "4"], "text": [f"claim {i}" for i in range(1, 5)]})
+JUDGED = {"test/1": {"4": 2.0, "7": 1.0}, "test/2": {"9": 1.0}, "train/3": {"7": 1.0}}
+
+
+def beir():
+    """Write the folder `set` as BEIR has it."""
+    head = "query-id\tcorpus-id\tscore\n"
+    put("set/qrels/test.tsv", head + "1\t4\t2\n1\t7\t1\n2\t9\t1\n")
+    put("set/qrels/train.tsv", head + "3\t7\t1\n5\t7\t1\n")
+    DOCUMENTS.write_ndjson("set/corpus.jsonl")
+    # What stands beside the texts has other keys in each line
+    metadata = CLAIMS.select("_id", "text", metadata=pl.struct(pl.lit("x").alias("y")))
+    metadata.write_ndjson("set/queries.jsonl")
+
+
+def tables():
+    """Write the same as two tables, but with grades of 1 alone."""
+    Path("set").mkdir()
+    DOCUMENTS.rename({"_id": "id"}).write_parquet("set/corpus.parquet")
+    relevant = pl.Series("relevant", [["4", "7"], ["9"], ["7"], []])
+    split = pl.Series("split", ["test", "test", "train", "train"])
+    CLAIMS.select(relevant, split, "text", id=pl.col("_id").cast(int)).write_parquet("set/claims.parquet")
+
+
+@pytest.mark.parametrize("write", [beir, tables])
+def test_documents_queries_and_judgements_are_one_corpus(capsys, write):
+    write()
+    frame = read("set", "judged")
+    assert ("1 judged queries are not in it and are left out" in capsys.readouterr().out) == (write is beir)
+    check_corpus("set", frame)
+    assert frame["id"].to_list() == ["4", "7", "9", "test/1", "test/2", "train/3"]
+    assert frame["text"][:2].to_list() == ["On cats Cats sleep.", "Dogs bark."]
+    assert frame["split"].to_list() == ["train"] * 3 + ["queries test"] * 2 + ["queries train"]
+    judged = {i: json.loads(of) for i, of in frame.select("id", "judgements").drop_nulls().iter_rows()}
+    assert judged == (JUDGED if write is beir else {i: dict.fromkeys(of, 1.0) for i, of in JUDGED.items()})
+
+
+def test_a_folder_without_judgements_or_documents_is_refused():
+    beir()
+    folder = file("set", "judged")
+    refused(file("set", "judged", rows=2), "no `rows`")
+    for grade in ("good", "inf"):
+        put("set/qrels/test.tsv", f"query-id\tcorpus-id\tscore\n1\t4\t{grade}\n")
+        refused(folder, "grade of query '1' is no number")
+    put("set/qrels/test.tsv", "1\t4\t1.0\n2\t9\t1.0\n")
+    refused(folder, "its first line is a judgement")
+    shutil.rmtree("set/qrels")
+    refused(folder, r"or qrels/\*\.tsv")
+    Path("set/corpus.jsonl").unlink()
+    refused(folder, "no table `corpus`")

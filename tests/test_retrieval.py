@@ -1,21 +1,15 @@
-"""Judged retrieval: trec_eval's numbers, corpora of kind `judged`, and a translator measured by queries."""
-
-import json
-import shutil
-from pathlib import Path
+"""Judged retrieval: trec_eval's numbers, and a translator measured by queries."""
 
 import numpy as np
-import polars as pl
 import pytest
 import torch
 
 from pipelines.aligners.core.translator import Identity, Linear
-from pipelines.corpora.core import collect
 from pipelines.encoders.query import as_function
 from pipelines.measures import retrieval, summary
 from pipelines.runtime import store
-from pipelines.study import PathCorpus
 from tests.small import put, refusal, run_stage, static_encoder, study_of, write_translator
+from tests.test_corpora import beir
 
 
 def test_the_numbers_are_trec_evals():
@@ -42,75 +36,6 @@ def test_missing_or_irrelevant_documents_score_zero(monkeypatch):
         found = retrieval.judged_scores(one, one, ["a", "b", "c"], judgements)
         assert found["ndcg10"].tolist() == pytest.approx([1 / (1 + 1 / np.log2(3)), 0, 1])
         assert found["recall100"].tolist() == [0.5, 0, 1]
-
-
-# ---------------------------------------------------------------- corpora
-
-DOCUMENTS = pl.DataFrame(
-    {
-        "_id": ["4", "7", "9"],
-        "title": ["On cats", "", "On fish"],
-        "text": ["Cats sleep.", "Dogs bark.", "Fish swim."],
-    }
-)
-CLAIMS = pl.DataFrame({"_id": ["1", "2", "3", "4"], "text": [f"claim {i}" for i in range(1, 5)]})
-JUDGED = {"test/1": {"4": 2.0, "7": 1.0}, "test/2": {"9": 1.0}, "train/3": {"7": 1.0}}
-
-
-def beir():
-    """Write the folder `set` as BEIR has it."""
-    head = "query-id\tcorpus-id\tscore\n"
-    put("set/qrels/test.tsv", head + "1\t4\t2\n1\t7\t1\n2\t9\t1\n")
-    put("set/qrels/train.tsv", head + "3\t7\t1\n5\t7\t1\n")
-    DOCUMENTS.write_ndjson("set/corpus.jsonl")
-    # What stands beside the texts has other keys in each line
-    metadata = CLAIMS.select("_id", "text", metadata=pl.struct(pl.lit("x").alias("y")))
-    metadata.write_ndjson("set/queries.jsonl")
-
-
-def tables():
-    """Write the same as two tables, but with grades of 1 alone."""
-    Path("set").mkdir()
-    DOCUMENTS.rename({"_id": "id"}).write_parquet("set/corpus.parquet")
-    relevant = pl.Series("relevant", [["4", "7"], ["9"], ["7"], []])
-    split = pl.Series("split", ["test", "test", "train", "train"])
-    CLAIMS.select(relevant, split, "text", id=pl.col("_id").cast(int)).write_parquet("set/claims.parquet")
-
-
-def corpus(**more):
-    return collect(PathCorpus(source="path", kind="judged", path="set", **more))
-
-
-@pytest.mark.parametrize("write", [beir, tables])
-def test_documents_queries_and_judgements_are_one_corpus(own_folder, capsys, write):
-    write()
-    frame = corpus()
-    assert ("1 judged queries are not in it and are left out" in capsys.readouterr().out) == (write is beir)
-    store.check_corpus("set", frame)
-    assert frame["id"].to_list() == ["4", "7", "9", "test/1", "test/2", "train/3"]
-    assert frame["text"][:2].to_list() == ["On cats Cats sleep.", "Dogs bark."]
-    assert frame["split"].to_list() == ["train"] * 3 + ["queries test"] * 2 + ["queries train"]
-    judged = {i: json.loads(of) for i, of in frame.select("id", "judgements").drop_nulls().iter_rows()}
-    assert judged == (JUDGED if write is beir else {i: dict.fromkeys(of, 1.0) for i, of in JUDGED.items()})
-
-
-def test_a_folder_without_judgements_or_documents_is_refused(own_folder):
-    beir()
-
-    def refused(match, **more):
-        with refusal(match):
-            corpus(**more)
-
-    refused("no `rows`", rows=2)
-    for grade in ("good", "inf"):
-        put("set/qrels/test.tsv", f"query-id\tcorpus-id\tscore\n1\t4\t{grade}\n")
-        refused("grade of query '1' is no number")
-    put("set/qrels/test.tsv", "1\t4\t1.0\n2\t9\t1.0\n")
-    refused("its first line is a judgement")
-    shutil.rmtree("set/qrels")
-    refused(r"or qrels/\*\.tsv")
-    Path("set/corpus.jsonl").unlink()
-    refused("no table `corpus`")
 
 
 # ---------------------------------------------------------------- stages

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import pdist
 from scipy.stats import pearsonr, spearmanr
 
-from pipelines.corpora.core import collect
 from pipelines.encoders import pooling
 from pipelines.geometry import match
 from pipelines.measures import geometry, labels, similarity
@@ -25,7 +24,6 @@ from tests.small import (
     WHO,
     Largest,
     normal,
-    put,
     refusal,
     rotation,
     run_stage,
@@ -137,38 +135,6 @@ def test_vectors_that_are_all_the_same_have_no_cka_and_no_p():
     near = geometry.nearest_others(cloud(20))
     found = geometry.compare(cloud(20), torch.ones(20, 3), (near, near), geometry.random_orders(20, 9, 0))
     assert all(math.isnan(value) for name, value in found.items() if name.startswith("cka"))
-
-
-# ---------------------------------------------------------------- corpora
-
-
-def collected(kind, **row):
-    return collect(study_of("", "", corpora={kind: {"path": "x", **row}}).corpora[kind])
-
-
-def test_generated_pairs_are_graded_and_the_same_each_time():
-    frame, again = (collected("sts", source="synthetic", rows=600) for _ in range(2))
-    assert frame.equals(again)
-    assert frame["score"].unique().sort().to_list() == [0, 1, 2, 3, 4, 5]
-    texts, partners = (frame[side].str.to_lowercase().str.split(" ") for side in ("text", "pair"))
-    words = texts.list.set_intersection(partners).list.len()
-    means = frame.select("score", words=words).group_by("score").mean().sort("score")["words"]
-    assert means[0] < means[2] < means[5]
-
-
-def from_csv(kind, folder, text):
-    put(folder / "rows.csv", text)
-    return collected(kind, source="path", path=str(folder / "rows.csv"))
-
-
-def test_pairs_may_repeat_and_triples_need_a_negative(tmp_path):
-    twice = "a b,a c,4.5,validation\n" * 2
-    frame = from_csv("sts", tmp_path, f"sentence1,sentence2,score,split\n{twice}d,e,0,test\n")
-    assert frame.select("split", "score").rows() == [("dev", 4.5), ("dev", 4.5), ("test", 0.0)]
-    with refusal("1 rows have no negative, the first is row 2"):
-        from_csv("nli", tmp_path, "anchor,pos,neg\na,b,c\nd,e,\n")
-    with refusal("1 scores are not finite, the first is row 2"):
-        from_csv("sts", tmp_path, "sentence1,sentence2,score\na,b,1\nc,d,nan\n")
 
 
 def test_labels_match_by_centroids():

@@ -88,3 +88,13 @@ def test_many_passages_are_distinct_and_skewed():
     assert frame["text"].n_unique() == 10_000
     counts = frame["labels"].list.first().value_counts(sort=True)["count"]
     assert counts[0] > 3 * counts[-1]
+
+
+def test_generated_pairs_are_graded_and_the_same_each_time():
+    frame, again = (collect(row("sts", 600)) for _ in range(2))
+    assert frame.equals(again)
+    assert frame["score"].unique().sort().to_list() == [0, 1, 2, 3, 4, 5]
+    texts, partners = (frame[side].str.to_lowercase().str.split(" ") for side in ("text", "pair"))
+    words = texts.list.set_intersection(partners).list.len()
+    means = frame.select("score", words=words).group_by("score").mean().sort("score")["words"]
+    assert means[0] < means[2] < means[5]

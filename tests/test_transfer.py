@@ -1,4 +1,4 @@
-"""Transfer tasks and probes: exact labels, honest folds, several poolings of one pass, and their stage."""
+"""Transfer tasks: exact labels, honest folds, several poolings of one pass, and their stage."""
 
 import numpy as np
 import polars as pl
@@ -6,7 +6,6 @@ import pytest
 
 from pipelines import transfer
 from pipelines.corpora.core import collect
-from pipelines.corpora.kinds import probes
 from pipelines.pages.tables.encoders import transfer_table
 from pipelines.runtime import store
 from pipelines.study.params import Study
@@ -93,27 +92,3 @@ def test_rows_without_one_label_and_other_corpora_are_refused(corpus):
     tree["transfer"]["row"]["corpus"] = "mail"
     with pytest.raises(ValueError, match="mail is neither of kind tasks nor of kind probes"):
         Study.model_validate(tree)
-
-
-def test_labels_of_probes_are_what_the_texts_say(own_folder, monkeypatch):
-    draw = np.random.default_rng(0)
-    words = [4 * letter for letter in "abcdefghijklmnopqrstuvwxyz"]
-    texts = [" ".join(draw.permutation(words)[: draw.integers(2, 9)]) for _ in range(400)]
-    frame = pl.DataFrame({"id": [str(i) for i in range(400)], "text": texts})
-    bins = probes.length(frame).with_columns(words=pl.col("text").str.split(" ").list.len())
-    assert bins.group_by("words").agg(pl.col("label").n_unique())["label"].max() == 1
-    monkeypatch.setattr(probes, "WORDS", 3)
-    found = probes.word(frame)
-    chosen = set(found["label"])
-    assert len(chosen) == 3
-    assert all({label} == chosen & {*text.split()} for text, label in found["text", "label"].iter_rows())
-    shifted = probes.shift(frame, draw)
-    assert ((shifted["text"] != frame["text"]) == (shifted["label"] == 1)).all()
-    assert shifted["label"].mean() == 0.5
-    frame.write_parquet("texts.parquet")
-    tree = {"kind": "probes", "source": "path", "path": "texts.parquet", "rows": 90, "test": 30}
-    read = collect(study_of("", "", corpora={"c": tree}).corpora["c"])
-    assert read["task"].value_counts()["count"].to_list() == [30, 30, 30]
-    assert read["split"].value_counts(sort=True).rows() == [("train", 60), ("test", 30)]
-    with refusal("too few for three tasks: 397 texts, `rows` 2"):
-        collect(study_of("", "", corpora={"c": tree | {"rows": 2}}).corpora["c"])
