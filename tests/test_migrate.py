@@ -9,7 +9,6 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
-from safetensors import SafetensorError
 
 from pipelines.aligners.core.translator import Identity
 from pipelines.aligners.core.verdict import Verdict
@@ -145,14 +144,6 @@ def test_a_map_that_is_right_for_a_part_marks_it(capsys, monkeypatch):
     assert moved(capsys)[0] == 0
     right = TEXTS[:1500, 0] > TEXTS[:1500, 1]
     assert (pl.read_parquet("moved.parquet")["aligned"].to_numpy() == right).all()
-    for made in (found, (*found[:2], None)):  # a new fit removes old parts
-        monkeypatch.setattr(arrays, "fit_parts", lambda *_, made=made, **__: made)
-        assert said(capsys, "translate fit old.parquet new.npy --out map")[0] == 0
-        assert Path("map/parts.safetensors").exists() == bool(made[2])
-    full = Mock(side_effect=SafetensorError("I/O error: No space left on device (os error 28)"))
-    monkeypatch.setattr(arrays, "fit_parts", lambda *_, **__: (*found[:2], Mock(save=full)))
-    line = refused(capsys, *["translate", "fit", "old.parquet", "new.npy", "--out", "map"])
-    assert "map/parts.safetensors: no space left on the disk" in line
 
 
 def test_judged_documents_need_ids_that_are_unique(capsys):

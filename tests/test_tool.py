@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from safetensors import SafetensorError
 
 from pipelines.aligners import wasserstein_procrustes
 from pipelines.aligners.core.parts import Parts
@@ -201,6 +202,19 @@ def test_a_map_that_another_command_wrote_meanwhile_stays(own_folder, monkeypatc
     monkeypatch.setattr(arrays, "fit_parts", fit_parts)
     told = refused(capsys, "translate", "fit", "a.npy", "a.npy", "--out", "map")
     assert "the map of seed-1 is there" in told
+
+
+def test_parts_of_a_map_are_written_and_removed_by_the_next_fit(own_folder, monkeypatch, capsys):
+    np.save("a.npy", np.eye(64))
+    full = Mock(side_effect=SafetensorError("I/O error: No space left on device (os error 28)"))
+    found = Identity(64, 64), Verdict(0.9, "partial", 0.6, 100, 0.5)
+    made = [(*found, parts) for parts in (PARTS, None, Mock(save=full))]
+    monkeypatch.setattr(arrays, "fit_parts", Mock(side_effect=made))
+    for parts in (True, False):
+        assert said(capsys, "translate fit a.npy a.npy --out map")[0] == 0
+        assert Path("map/parts.safetensors").exists() == parts
+    line = refused(capsys, "translate", "fit", "a.npy", "a.npy", "--out", "map")
+    assert "map/parts.safetensors: no space left on the disk" in line
 
 
 @pytest.mark.slow
