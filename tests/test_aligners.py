@@ -277,7 +277,7 @@ def test_equalised_axes_weigh_more_alike():
 
 
 def test_groups_are_whole_clusters():
-    X, Y, W = unit_clouds(8, n=900)
+    X, Y, _ = unit_clouds(8, n=900)
     fitting = Fitting(replace(SMALL, groups=3), seeded())
     xs, ys = fitting.groups(X), fitting.groups(Y)
     for groups, cloud in ((xs, X), (ys, Y)):
@@ -287,6 +287,13 @@ def test_groups_are_whole_clusters():
         nearest = [(x @ cloud.T).topk(2).indices[:, 1] for x in groups]  # a vector's nearest other one
         inside = [(cloud[n][:, None] == x[None]).all(2).any(1) for n, x in zip(nearest, groups, strict=True)]
         assert torch.cat(inside).float().mean() > 0.8
+    assert len(fitting.groups(X[:899])) == 2  # 300 vectors for each group
+    assert replace(fitting, settings=replace(SMALL, groups=1)).groups(X)[0] is X
+
+
+def test_couple_averages_the_plans_of_all_pairs_of_groups():
+    X, Y, W = unit_clouds(8, n=900)
+    xs, ys = X.split([200, 300, 400]), Y.split([350, 300, 250])
     cross, cosine = couple(xs, ys, W, 30)
     expected, cosines = torch.zeros(8, 8, dtype=torch.float64), []
     for x in (x.double() for x in xs):
@@ -297,8 +304,6 @@ def test_groups_are_whole_clusters():
             cosines.append(float((plan * of_pairs).sum()) / len(y))
     assert_close(cross.double(), expected, rtol=0, atol=4e-3 * float(expected.norm()))
     assert cosine == pytest.approx(sum(cosines) / len(cosines), abs=4e-3)
-    assert len(fitting.groups(X[:899])) == 2  # 300 vectors for each group
-    assert replace(fitting, settings=replace(SMALL, groups=1)).groups(X)[0] is X
 
 
 def sides_of_other_topics(seed):
@@ -438,7 +443,7 @@ def test_bad_input_is_one_line_that_names_the_side(side, spoil, says):
         wasserstein(**both)
 
 
-def test_pairs_that_are_none_are_refused():
+def test_malformed_pairs_are_refused():
     source, target, _ = clouds(8, 8)
     with refusal("600 source vectors beside 599"):
         quick_fit("procrustes", source, target[:599])

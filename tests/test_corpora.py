@@ -383,7 +383,7 @@ def test_a_mail_and_its_reply_are_one_document():
     ],
     ids=["words in common", "boilerplate of many"],
 )
-def test_what_makes_no_near_duplicates(texts):
+def test_shared_boilerplate_makes_no_near_duplicates(texts):
     assert collected({"text": texts})["document"].n_unique() == len(texts)
 
 

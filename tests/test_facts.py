@@ -89,5 +89,5 @@ def test_facts_of_one_document_are_not_independent():
         ("a@b c.d@e.org", "emails", ["c.d@e.org"]),
     ],
 )
-def test_a_run_that_is_no_fact_hides_none(text, kind, found):
+def test_characters_that_are_no_fact_do_not_hide_one(text, kind, found):
     assert facts.annotate(text)[kind] == found

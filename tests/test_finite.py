@@ -58,7 +58,7 @@ def linear(value=0.0):
 
 
 @BAD
-def test_a_translator_yields_no_number_that_is_none(value):
+def test_a_translator_refuses_to_return_what_is_not_finite(value):
     bent = InvertedSoftmax.around(linear(), X, 1.0)
     bent.map[2, 3] = value
     for name, translator in (("Linear", linear(value)), ("InvertedSoftmax", bent)):

@@ -25,7 +25,7 @@ def bent(strength):
     return InvertedSoftmax.around(Linear.of(torch.eye(48), source, target), source, strength), *pairs(seed=1)
 
 
-def test_it_leaves_the_density_of_the_translated_cloud():
+def test_inverted_softmax_leaves_the_density_of_the_translated_cloud():
     """Against the gradient of the log density, by differentiation in float64."""
     translator, x, _ = bent(1.5)
     translator.double()
@@ -38,7 +38,7 @@ def test_it_leaves_the_density_of_the_translated_cloud():
     torch.testing.assert_close(translator(x.double()), want, atol=1e-10, rtol=0)
 
 
-def test_it_ranks_better_and_hubs_lose_their_queries():
+def test_inverted_softmax_ranks_better_and_hubs_lose_their_queries():
     translator, x, y = bent(0.0)
     straight = centred_unit(translator(x)) @ centred_unit(y).T
     translator.set_hub_correction(1.5)

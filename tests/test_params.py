@@ -273,7 +273,7 @@ def test_a_newline_in_a_value_does_not_break_the_line(own_folder, monkeypatch, c
     assert capsys.readouterr().err.startswith("fetch wordllama: encoder a\\nb: no such wheel")
 
 
-def test_names_are_checked_without_the_rest(own_folder, capsys):
+def test_command_names_checks_row_names_only(own_folder, capsys):
     put("params.yaml", "embed: {'a; touch x #': {}}\n")
     assert main(["names"]) == 2
     assert capsys.readouterr().err.startswith("params.yaml: embed: 'a; touch x #' is no row name")

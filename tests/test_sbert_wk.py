@@ -47,7 +47,7 @@ def pooled(transformer, kind, **keys):
     left=st.booleans(),
     omega=st.sampled_from([0.0, 0.3, 0.5, 1.0]),
 )
-def test_it_is_the_reference_for_any_batch_and_window(count, window, lengths, seed, change, left, omega):
+def test_sbert_wk_is_its_reference_in_any_batch_and_window(count, window, lengths, seed, change, left, omega):
     tokens = max(lengths)
     layers = [x.double() for x in hidden(count, len(lengths), tokens, 20, seed, change)]
     mask = (torch.arange(tokens) < torch.tensor(lengths)[:, None]).long()
@@ -70,7 +70,7 @@ def test_more_neighbours_than_dimensions_leave_no_novelty():
     torch.testing.assert_close(alpha.sum(1), torch.ones(2, dtype=alpha.dtype))
 
 
-def test_it_starts_at_a_third_of_the_layers(transformer):
+def test_sbert_wk_starts_at_a_third_of_the_layers(transformer):
     vectors = pooled(transformer, "sbert-wk").encode(TEXTS)
     third = transformer.model.config.num_hidden_layers // 3
     same = pooled(transformer, "sbert-wk", first_layer=third).encode(TEXTS[1:2])

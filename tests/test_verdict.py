@@ -100,7 +100,7 @@ def test_labels_by_agreement_dimensions_and_share(agreed, width, share, label, t
     assert (said.label, said.share) == (label, told)
 
 
-def test_more_agreement_is_never_a_worse_word():
+def test_more_agreement_is_never_a_worse_label():
     assert verdict_of(MIDDLE, 100).score == 0.5
     words = [verdict_of(a / 100, 100).label for a in range(-100, 101)]
     assert list(dict.fromkeys(words)) == ["failed", "doubtful", "aligned"]

@@ -144,7 +144,7 @@ def verdicts(result: dg.ExecuteInProcessResult) -> dict[tuple[str, str], str | N
     }
 
 
-def test_a_stage_is_ran_then_unchanged_then_restored(finished, after, instance):
+def test_a_stage_reports_ran_then_unchanged_then_restored(finished, after, instance):
     assert outcomes(finished.result) == dict.fromkeys(ROWS | {"sum"}, "ran")
     assert outcomes(run(build(after), instance)) == dict.fromkeys(ROWS | {"sum"}, "unchanged")
     setting(after, 0.75)
