@@ -4,7 +4,7 @@
         x = torch.randn(3, 4).to(pretend_device.DEVICE)
 
 As on a GPU, these raise an error: operations that mix devices, draws from a generator of the CPU, and
-`.numpy()`. Tensors without dimensions and indices may come from the CPU. Other than on a GPU, nothing is
+`.numpy()`. Tensors without dimensions and indices may come from the CPU. Unlike on a GPU, nothing is
 faster, autocast changes no dtype, and inference mode is `no_grad`. `record` counts operations, and per line
 of `pipelines/` how often the host waits for the device.
 """

@@ -109,7 +109,7 @@ def completed(*command, code=0, env=None, **more):
     return done
 
 
-class InAThread:
+class SenderThread:
     """A sender as a stage starts one, but with the MLflow that is imported here already."""
 
     def __init__(self, log=None):

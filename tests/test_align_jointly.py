@@ -116,7 +116,7 @@ def test_spaces_that_do_not_fit_are_refused():
             vec2vec.fit_jointly(clouds({"a": 5, name: 5}), SMALL, 0)
     for paired in (["b"], ["a", "b", "c"], []):
         with refusal("one space must be missing from"):
-            wasserstein_procrustes.fit_jointly(x, QUICK, 0, paired=paired)
+            wasserstein_procrustes.fit_jointly(x, SMALLER, 0, paired=paired)
 
 
 # ---------------------------------------------------------------- the stage
@@ -161,7 +161,7 @@ def views(n):
     return turned[0], turned[1] + 0.6 * torch.randn(2 * n, 10, generator=g), turned[2]
 
 
-QUICK = replace(test_aligners.SMALL, match_in="smaller")
+SMALLER = replace(test_aligners.SMALL, match_in="smaller")
 
 
 def test_a_second_encoder_improves_the_first_coupling():
@@ -170,7 +170,7 @@ def test_a_second_encoder_improves_the_first_coupling():
 
     def fit(**others):
         clouds = {"x": x[:450]} | {name: cloud[450:] for name, cloud in others.items()}
-        return wasserstein_procrustes.fit_jointly(clouds, QUICK, 0, paired=[*others])
+        return wasserstein_procrustes.fit_jointly(clouds, SMALLER, 0, paired=[*others])
 
     alone, both = fit(b=blurred), fit(b=blurred, c=clear)
     assert set(both) == {("x", "b"), ("b", "x"), ("x", "c"), ("c", "x")}
@@ -185,13 +185,13 @@ def test_a_paired_space_that_tells_nothing_new_changes_nothing(seen, monkeypatch
     monkeypatch.setattr(wasserstein_procrustes, "MOST", seen)
     x, y, _ = views(600)
     clouds = {"x": x[:600], "y": y[600:]}
-    alone = wasserstein_procrustes.fit_jointly(clouds, QUICK, 1, paired=["y"])["x", "y"]
+    alone = wasserstein_procrustes.fit_jointly(clouds, SMALLER, 1, paired=["y"])["x", "y"]
     more = clouds | {"z": clouds["y"] @ rotation(10, 10, seeded(7))}
-    both = wasserstein_procrustes.fit_jointly(more, QUICK, 1, paired=["y", "z"])["x", "y"]
+    both = wasserstein_procrustes.fit_jointly(more, SMALLER, 1, paired=["y", "z"])["x", "y"]
     # a turned copy changes only the rounding
     assert torch.cosine_similarity(both(x), alone(x)).min() > 0.999
     if seen == 1000:  # one paired space is the pair
-        assert torch.equal(alone(x), wasserstein_procrustes.fit(*clouds.values(), QUICK, 1)(x))
+        assert torch.equal(alone(x), wasserstein_procrustes.fit(*clouds.values(), SMALLER, 1)(x))
 
 
 @pytest.fixture

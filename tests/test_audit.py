@@ -391,7 +391,7 @@ def test_noise_is_as_long_as_it_says():
         ("binary 1", "binary 1: it takes no number"),
     ],
 )
-def test_a_defence_that_cannot_be_is_one_line(name, message):
+def test_an_impossible_defence_is_one_line(name, message):
     with refusal(message):
         defend(CLOUD, Defence.of(name))
 
@@ -570,7 +570,7 @@ def test_audits_with_other_settings_have_other_pages():
 
 
 def findings(**defences):
-    """Findings of which `none` and each defence has (recall, leakage, leakage given 50 pairs)."""
+    """Return Findings. Each value is (recall, leakage, leakage given 50 pairs) of that defence."""
     names = ("recall", "leakage", "50 pairs")
     tried = {"none": (1.0, 0.8, 0.8)} | defences
     rows = [{"defence": name} | dict(zip(names, row, strict=True)) for name, row in tried.items()]

@@ -82,7 +82,7 @@ def carries(word, *folders):
 
 
 def committed(root):
-    """The files that `git add .` takes."""
+    """Return the files that `git add .` takes, except those of this test."""
     small.completed("git", "init", "-q", cwd=root)
     said = small.completed("git", "ls-files", "--others", "--exclude-standard", cwd=root).stdout
     return [root / name for name in said.splitlines() if name not in ("texts.csv", "stdout")]
@@ -101,7 +101,7 @@ def channels(request, empty_store, tmp_path_factory):
         attacker = SimpleNamespace(texts=[], known=torch.empty(0, 3), space=Space(torch.zeros(3)))
         patch.setattr(invert, "load", lambda folder, device: attacker)
         patch.setattr(invert, "attack", guesses)
-        patch.setattr(track, "start_sender", small.InAThread)
+        patch.setattr(track, "start_sender", small.SenderThread)
         patch.setattr("sys.stdout", stdout)
         run_stages(study_of({"c": corpus | {"test": 10} | request.param}))
         run_audit(patch)

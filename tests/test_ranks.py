@@ -40,7 +40,7 @@ def built(module_patch):
         finetune={"row": FINETUNE},
         train_image_text={"row": image_text},
     )
-    sender = small.InAThread()  # for all stages: else each would start its own
+    sender = small.SenderThread()  # for all stages: else each would start its own
     yield study
     sender.communicate()
 

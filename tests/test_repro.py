@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.study import activate
-from tests.small import ROOT, InAThread, blocks, completed, copied, put, read_yaml, write_yaml
+from tests.small import ROOT, SenderThread, blocks, completed, copied, put, read_yaml, write_yaml
 from tests.test_track import runs
 
 FIT = {"source": "a", "target": "b", "aligner": "wasserstein_procrustes", "clusters": 4, "repeats": [2]}
@@ -61,7 +61,7 @@ def repository(module_patch):
     run("git", "init", "-q")
     run("git", "add", "-A")
     run("git", "commit", "-qm", "tiny")
-    sender = InAThread()  # for all stages: else each would start its own
+    sender = SenderThread()  # for all stages: else each would start its own
     put("said.txt", make_repro())
     yield root
     sender.communicate()

@@ -22,7 +22,7 @@ from pipelines.study import Align, Embed, Evaluate
 from pipelines.study.activate import full_text
 from scripts import views
 from tests.drills.places import free_port
-from tests.small import InAThread, completed, put, write_yaml
+from tests.small import SenderThread, completed, put, write_yaml
 
 START_SENDER = track.start_sender
 ROW = Embed(corpus="passages", encoder="minilm")
@@ -37,7 +37,7 @@ def _in_a_folder_of_its_own(empty_store, own_folder, monkeypatch):
     started = []
 
     def begin(log):
-        started.append(InAThread(log))
+        started.append(SenderThread(log))
         return started[-1]
 
     monkeypatch.setattr(track, "start_sender", begin)
@@ -391,7 +391,7 @@ def test_a_kill_is_sent_once_the_server_is_back(stub, capfd):
 def test_a_sender_waits_for_one_at_work_and_follows_it(monkeypatch, capfd):
     client = Mock(wraps=sender.client)
     monkeypatch.setattr(sender, "client", client)
-    at_work = InAThread()
+    at_work = SenderThread()
     while not client.called:  # it calls once it has the lock
         assert at_work.thread.is_alive()
     with embed():

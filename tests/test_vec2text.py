@@ -1,6 +1,6 @@
 """vec2text's released weights: read under their official names, and corrected as the authors' code does.
 
-Names and inputs stand here a second time."""
+`Reference` repeats the official parameter names and inputs on purpose."""
 
 import json
 
