@@ -15,7 +15,7 @@ from assets.own_pages import OwnPagesOnly
 from assets.study import last_run
 from assets.webserver import Webserver
 from dagster_dvc.graph import read
-from tests.small import ROOT, completed, put, stages_of_dvc, upstream_of
+from tests.small import ROOT, completed, put, upstream_of
 
 STAGES = read(ROOT)
 
@@ -35,17 +35,7 @@ def test_assets_and_edges_are_those_of_dvc_and_lead_forward():
     assert names(graph.get_all_asset_keys()) == set(order)
     assert upstream == {n: names(graph.get(dg.AssetKey(n.split("@"))).parent_keys) for n in order}
     assert all(order.index(up) < order.index(name) for name in order for up in upstream[name])
-
-
-@pytest.mark.parametrize("name", STAGES)
-def test_an_asset_tells_what_dvc_yaml_tells(name):
-    verb = name.partition("@")[0]
-    body = stages_of_dvc()[verb]
-    node = asset_graph().get(dg.AssetKey(name.split("@")))
-    assert node.group_name == verb
-    assert body["desc"] in node.description
-    assert body["cmd"] in node.description
-    assert node.pools == ({body["meta"]["pool"]} if "meta" in body else set())
+    assert all(stage.desc for stage in STAGES.values())
 
 
 def test_an_asset_shows_only_metrics_tables_and_pictures():

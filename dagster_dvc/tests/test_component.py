@@ -27,6 +27,7 @@ stages:
       cmd: grep -c ${item} clean.txt > ${item}.txt || true
       deps: [clean.txt]
       outs: ['${item}.txt']
+      meta: {pool: gpu}
   evaluate:
     cmd: "echo lines: $(cat a.txt) > metrics.yaml"
     deps: [a.txt]
@@ -70,9 +71,9 @@ def test_a_defs_yaml_is_all_that_a_project_adds(tmp_path):
     assert parents == {
         "prepare": set(), "train@a": {"prepare"}, "train@b": {"prepare"}, "evaluate": {"train@a"}
     }  # fmt: skip
-    assert graph.get(dg.AssetKey(["train", "b"])).group_name == "train"
-    described = graph.get(dg.AssetKey("prepare")).description
-    assert described == "lines without gaps\n\n`grep . raw.txt > clean.txt`"
+    prepare, train = graph.get(dg.AssetKey("prepare")), graph.get(dg.AssetKey(["train", "b"]))
+    assert (train.group_name, train.pools, prepare.pools) == ("train", {"gpu"}, set())
+    assert prepare.description == "lines without gaps\n\n`grep . raw.txt > clean.txt`"
     # no git, no experiments
     assert {job.name for job in defs.jobs} == {"everything", "prepare", "train", "evaluate"}
 
