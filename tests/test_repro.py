@@ -14,7 +14,7 @@ from pipelines.study import activate
 from tests.small import ROOT, SenderThread, blocks, completed, copied, put, read_yaml, write_yaml
 from tests.test_track import runs
 
-FIT = {"source": "a", "target": "b", "aligner": "wasserstein_procrustes", "clusters": 4, "repeats": [2]}
+FIT = {"source": "a", "target": "b", "aligner": "wasserstein_procrustes", "clusters": 4, "repeats": [3]}
 FIT |= {"restarts": 2, "rounds": [60], "refinements": 8, "passes": 1, "reflections": 0}
 STUDY = {
     "study": "tiny",
