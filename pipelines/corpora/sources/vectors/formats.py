@@ -247,55 +247,27 @@ def is_vectors(kind: pa.DataType) -> bool:
 
 
 def _rows_of(path: Path, batches: Iterable[pa.RecordBatch], names: list[str]) -> Blocks:
-    """Yield the rows of batches: of one column of vectors, or of one column for each dimension.
-
-    Raises BadInput if no row has a vector.
-    """
-    first, width, empty = 1, 0, 0  # empty: rows without vectors that wait until their width is known
-    for batch in batches:
-        batch.validate(full=True)
-        columns = [batch.column(name) for name in names]
-        if len(columns) == 1 and columns[0].null_count == len(batch):
-            empty += len(batch)
-        else:
-            for block in _of_batch(path, columns, first):
-                width = block.shape[1]
-                yield from _missing(path, empty, width)
-                empty = 0
-                yield block
-        first += len(batch)
-    if empty and not width:
-        raise BadInput(f"{path}: none of {empty} rows has a vector")
-    if empty:
-        yield from _missing(path, empty, width)
+    """Yield the rows of batches: of one column of vectors, or of one column for each dimension."""
+    rows = chain.from_iterable(_of_batch(batch, names) for batch in batches)
+    return _stacked(path, _placed("row", rows))
 
 
-def _missing(path: Path, rows: int, width: int) -> Blocks:
-    """Yield rows of NaN, in blocks that fit into memory."""
-    return (np.full((part.stop - part.start, width), np.nan) for part in parts(path, rows, width))
-
-
-def _of_batch(path: Path, columns: list[Any], first: int) -> Blocks:
-    """Yield the vectors of a batch whose first row has the number `first`."""
+def _of_batch(batch: pa.RecordBatch, names: list[str]) -> Iterable[Any]:
+    """Return the rows of a batch: as arrays if every row has as many numbers, else as Python's values."""
+    batch.validate(full=True)
+    columns: list[Any] = [batch.column(name) for name in names]
     if len(columns) > 1:
-        yield np.stack([column.to_numpy(zero_copy_only=False) for column in columns], 1)
-    elif width := _width(columns[0]):
-        yield columns[0].flatten().to_numpy(zero_copy_only=False).reshape(-1, width)
-    else:
-        yield from _stacked(path, _placed("row", columns[0].to_pylist(), first))
+        return np.stack([column.to_numpy(zero_copy_only=False) for column in columns], 1)
+    [column] = columns
+    lengths = column.value_lengths().unique() if is_vectors(column.type) and not column.null_count else []
+    if len(lengths) == 1:
+        return column.flatten().to_numpy(zero_copy_only=False).reshape(len(batch), -1)
+    return column.to_pylist()
 
 
-def _width(column: Any) -> int:
-    """Return the length of all lists of numbers of a column; 0 if one is missing, or if they differ."""
-    if not is_vectors(column.type) or column.null_count:
-        return 0
-    lengths = column.value_lengths().unique()
-    return lengths[0].as_py() if len(lengths) == 1 else 0
-
-
-def _placed(what: str, values: Iterable[Any], first: int = 1) -> Iterator[tuple[str, Any]]:
+def _placed(what: str, values: Iterable[Any]) -> Iterator[tuple[str, Any]]:
     """Yield each value with its place for errors, such as "line 1"."""
-    return ((f"{what} {number}", value) for number, value in enumerate(values, first))
+    return ((f"{what} {number}", value) for number, value in enumerate(values, 1))
 
 
 def _stacked(path: Path, values: Iterable[tuple[str, Any]]) -> Blocks:
@@ -304,9 +276,9 @@ def _stacked(path: Path, values: Iterable[tuple[str, Any]]) -> Blocks:
 
 
 def _numbers(path: Path, place: str, value: Any) -> np.ndarray | None:
-    """Return a vector from a list, from its JSON, or from a mapping of names to one list."""
-    if value is None:
-        return None
+    """Return a vector from an array, a list, its JSON, or a mapping of names to one list."""
+    if value is None or isinstance(value, np.ndarray):
+        return value
     if isinstance(value, str):
         try:
             value = json.loads(value)

@@ -38,27 +38,27 @@ def stacked(path: Path, rows: Iterable[tuple[str, np.ndarray | None]]) -> Blocks
 
     Raises BadInput if dimensions differ, or if no row has a vector.
     """
-    held: list[np.ndarray | None] = []
-    width = None
+    held: list[np.ndarray] = []
+    waiting, missing, step = 0, np.empty(0), 0  # waiting: rows before the first vector, which tells the width
     for place, row in rows:
-        if row is not None:
-            width = len(row) if width is None else width
-            if len(row) != width:
-                raise BadInput(f"{path}: vectors of different dimensions: {width}, and {len(row)} in {place}")
-        held.append(row)
-        if width is not None and len(held) >= height(path, width):
-            yield _filled(held, width)
+        if not step:
+            if row is None:
+                waiting += 1
+                continue
+            step, missing = height(path, len(row)), np.full(len(row), np.nan)
+            yield from slices(path, np.broadcast_to(missing, (waiting, len(row))))
+        if row is not None and len(row) != len(missing):
+            raise BadInput(
+                f"{path}: vectors of different dimensions: {len(missing)}, and {len(row)} in {place}"
+            )
+        held.append(missing if row is None else row)
+        if len(held) == step:
+            yield np.array(held)
             held = []
-    if not held:
-        return
-    if width is None:
-        raise BadInput(f"{path}: none of {len(held)} rows has a vector")
-    yield _filled(held, width)
-
-
-def _filled(rows: list[np.ndarray | None], width: int) -> np.ndarray:
-    missing = np.full(width, np.nan)
-    return np.array([missing if row is None else row for row in rows])
+    if waiting and not step:
+        raise BadInput(f"{path}: none of {waiting} rows has a vector")
+    if held:
+        yield np.array(held)
 
 
 def one_of(path: Path, what: str, names: list[str], wanted: str | None) -> int:
