@@ -100,10 +100,14 @@ def test_a_stage_started_twice_is_refused():
 
 def test_the_digest_of_code_is_of_the_packages_that_are_named(monkeypatch):
     monkeypatch.setattr(store, "__file__", "runtime/store.py")
-    mine, other = Path("aligners/own/__init__.py"), Path("fitting/fits.py")
-    for file in (mine, other):
+    mine, other, data = Path("aligners/own/__init__.py"), Path("fitting/fits.py"), Path("pages/style.css")
+    for file in (mine, other, data):
         put(file, "old")
-    own, fitting, module = map(store.code_digest, ("aligners/own", "fitting", "fitting/fits"))
+    own, fitting, module, style = map(
+        store.code_digest, ("aligners/own", "fitting", "fitting/fits", "pages/style.css")
+    )
+    data.write_text("new")
+    assert store.code_digest("pages/style.css") != style
     mine.write_text("new")
     assert store.code_digest("aligners/own") != own
     assert store.code_digest("fitting") == fitting

@@ -123,11 +123,12 @@ def alone(verb: str, name: str) -> Iterator[None]:
 
 
 def code_digest(*packages: str) -> str:
-    """Return a digest of packages and modules of `pipelines`, such as "aligners/core": code and data."""
+    """Return a digest of packages, modules and files of `pipelines`, such as "aligners/core": code, data."""
     root, files = Path(__file__).parents[1], hashlib.sha256()
     paths = [root / package for package in packages]
     inside = {file for path in paths for file in path.rglob("*.*") if file.suffix in (".py", ".yaml")}
-    for file in sorted(inside | {path.with_suffix(".py") for path in paths if not path.is_dir()}):
+    alone = {path if path.suffix else path.with_suffix(".py") for path in paths if not path.is_dir()}
+    for file in sorted(inside | alone):
         files.update(f"{file.relative_to(root)} {digest(file)}\n".encode())
     return files.hexdigest()
 
