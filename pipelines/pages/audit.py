@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import yaml
+
 from pipelines.measures.intervals import share
 from pipelines.pages import page, pictures
 from pipelines.pages.tables import ENOUGH, escaped, table
@@ -17,40 +19,7 @@ SHOWN = 12  # inverted texts
 Rows = list[dict[str, Any]]  # of one of the page's tables
 Label = Literal["failed", "doubtful", "partial", "aligned"]  # of a verdict, worst first
 VERDICTS = get_args(Label)
-ABOUT = {  # of each section
-    "This audit": "What was audited, with what, and when.",
-    "The dump": "Far off: vectors so much further from the centre than the others that they must be errors.",
-    "Encoders tried": (
-        "Each fit maps the dump to one encoder, without a single pair, and is judged from unpaired data. "
-        "share: part of the vectors for which the map is right; all that follows is about this part. "
-        "fingerprint share: share of single vectors that match the encoder's fingerprint. If their mean "
-        "match suffices, no fit is made, and the score is 1. own encoder: whether these vectors are of this "
-        "encoder, by fingerprint, or by a fit and a similar spectrum. Encoders of another width are skipped "
-        "after such a match, and once a fit to one of the dump's width, or to several side by side, is "
-        "aligned or partial."
-    ),
-    "Inferred topics": "The label nearest to each translated vector. No label was known.",
-    "Inverted texts": (
-        "Guesses from a vector, beside the nearest of the attacker's texts. Names and numbers may come from "
-        "the attacker's texts. cosine: of the guess's vector and the translated one, both less the mean of "
-        "the attacker's texts. Near 1, the encoder hardly tells the guess from the true text. Guesses "
-        "without relation to the text can reach .4."
-    ),
-    "What is right": (
-        "Compared with the true texts (`--truth`). texts: the vector is told from the other true texts. "
-        "labels: the label is that of the true text. facts: names, dates and amounts that the inverted texts "
-        "state. floor: what is right without a vector."
-    ),
-    "Defences": (
-        "recall: share of the 10 nearest neighbours that is kept. leakage: agreement of a new attack on "
-        "the defended vectors with the attack on the bare ones; 0 is chance. `none`: the same attack with "
-        "another seed. It is below 1 if two fits differ. *n* pairs: leakage to an attacker who also knows "
-        "*n* bare vectors and the cells. It is that of the best attack: a map fitted to these pairs or to "
-        "fewer, or the attack without pairs. "
-        "`cells`: a secret rotation for each k-means cell; an owner searches the cells nearest to a query, "
-        "as many as the square root of their number."
-    ),
-}
+ABOUT = yaml.safe_load(Path(__file__).with_name("audit.yaml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
