@@ -621,7 +621,10 @@ TARGETS = [
         "{defence: cells 4, leakage: 0.1, recall: 0.99}",
         ["leakage of cells 4: 0.200;", "recall of cells 4: 0.950;"],
     ),
-    ("{defence: drop 0.50, recall: 0}", ["leakage and recall of drop 0.5: not measured"]),
+    (
+        "{defence: drop 0.50, leakage: 1, recall: 0}",
+        ["leakage of drop 0.5: not measured", "recall of drop 0.5: not measured"],
+    ),
 ]
 
 

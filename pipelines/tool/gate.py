@@ -13,7 +13,8 @@ from pipelines.study.params import faults
 from pipelines.study.reading import read
 from pipelines.study.row import Row
 
-LEAKS = ("texts", "labels", "facts")
+LEAKS = {"texts", "labels", "facts"}  # compared with the true texts
+BY_DEFENCE = {"leakage", "recall"}  # of the defence in use
 Share = Annotated[float | None, Field(ge=0, le=1, strict=True)]  # `true` is no number
 # A defence as `--defences` names it: `noise 0.10` is `noise 0.1`
 InUse = Annotated[str, AfterValidator(lambda name: str(Defence.of(name)))]
@@ -43,17 +44,11 @@ def targets_of(path: Path, defences: Sequence[Defence], truth: bool) -> Targets:
         raise BadInput(f"{path}: {error}") from None
     if targets.defence not in ("none", *map(str, defences)):
         raise BadInput(f"{path}: defence: {targets.defence!r} is not tried")
-    by_defence = targets.leakage is not None or targets.recall is not None
-    if by_defence and not defences:
+    if not defences and targets.model_dump(include=BY_DEFENCE, exclude_none=True):
         raise BadInput(f"{path}: leakage and recall are measured only with --defences")
-    if not truth and (needed := limits(targets)):
+    if not truth and (needed := targets.model_dump(include=LEAKS, exclude_none=True)):
         raise BadInput(f"{path}: {', '.join(needed)}: measured only with --truth, the texts behind the dump")
     return targets
-
-
-def limits(targets: Targets) -> dict[str, float]:
-    """Return the targets that are compared with the true texts."""
-    return {name: limit for name in LEAKS if (limit := getattr(targets, name)) is not None}
 
 
 def missed(targets: Targets, findings: Findings) -> list[str]:
@@ -62,34 +57,33 @@ def missed(targets: Targets, findings: Findings) -> list[str]:
     Defences are tried only against an attack that works. If none works, leakage is 0 and recall is not
     compared.
     """
-    best, (named, share) = findings.best, findings.named
+    best = findings.best
     out = [unfinished(findings)] if findings.unfinished else []
     if targets.verdict and VERDICTS.index(best.verdict) > VERDICTS.index(targets.verdict):
         out.append(f"verdict: {best.verdict} with {best.encoder}; at most {targets.verdict}")
-    if targets.encoder is not None and share > targets.encoder:
-        out.append(f"encoder: {share:.3f} of the vectors name {named}; at most {targets.encoder:g}")
-    if not findings.evidence:
-        return out
-    found = {row["what"]: row for row in findings.leaks if row["of"]}  # true texts may state no facts
-    for name, limit in limits(targets).items():
-        if not (row := found.get(name)):
-            out.append(f"{name}: not measured")
-        elif row["found"] / row["of"] > limit:
-            out.append(f"{name}: {row['found']} of {row['of']}; at most {limit:g}")
-    return out + _missed_by_defence(targets, findings)
+    names = {"encoder", *LEAKS, *BY_DEFENCE} if findings.evidence else {"encoder"}
+    measured = _measured(findings, targets.defence)
+    for name, limit in targets.model_dump(include=names, exclude_none=True).items():
+        what = f"{name} of {targets.defence}" if name in BY_DEFENCE else name
+        if name not in measured:
+            out.append(f"{what}: not measured")
+            continue
+        share, said = measured[name]
+        lowest = name == "recall"  # all other limits are highest shares
+        if (share < limit) if lowest else (share > limit):
+            out.append(f"{what}: {said}; at {'least' if lowest else 'most'} {limit:g}")
+    return out
 
 
-def _missed_by_defence(targets: Targets, findings: Findings) -> list[str]:
-    """Compare leakage and recall of the defence in use."""
-    if targets.leakage is None and targets.recall is None:
-        return []
-    row = next((row for row in findings.defences if row["defence"] == targets.defence), None)
-    if row is None:
-        return [f"leakage and recall of {targets.defence}: not measured"]
-    out = []
-    left, kept = leakage_to_best(row), row["recall"]
-    if targets.leakage is not None and left > targets.leakage:
-        out.append(f"leakage of {targets.defence}: {left:.3f}; at most {targets.leakage:g}")
-    if targets.recall is not None and kept < targets.recall:
-        out.append(f"recall of {targets.defence}: {kept:.3f}; at least {targets.recall:g}")
+def _measured(findings: Findings, defence: str) -> dict[str, tuple[float, str]]:
+    """Return the share that each target limits, and how a line says it."""
+    named, share = findings.named
+    out = {"encoder": (share, f"{share:.3f} of the vectors name {named}")}
+    for row in findings.leaks:
+        if row["of"]:  # true texts may state no facts
+            out[row["what"]] = row["found"] / row["of"], f"{row['found']} of {row['of']}"
+    for row in findings.defences:
+        if row["defence"] == defence:
+            found = {"leakage": leakage_to_best(row), "recall": row["recall"]}
+            out |= {name: (share, f"{share:.3f}") for name, share in found.items()}
     return out
