@@ -19,6 +19,7 @@ SHOWN = 12  # inverted texts
 Rows = list[dict[str, Any]]  # of one of the page's tables
 Label = Literal["failed", "doubtful", "partial", "aligned"]  # of a verdict, worst first
 VERDICTS = get_args(Label)
+# The text below each heading
 ABOUT = yaml.safe_load(Path(__file__).with_name("audit.yaml").read_text(encoding="utf-8"))
 
 
