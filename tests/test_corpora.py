@@ -160,7 +160,9 @@ def test_a_bad_file_gets_one_line_without_a_word_of_its_texts(capsys, name, cont
 def test_absent_files_and_bad_vectors_are_named():
     refused(file("gone.csv"), "no such file")
     np.save("v.npy", [[1, 1], [1, 1], [1, np.nan]])
-    refused(vectors("v.npy"), "not finite, the first in row 3")
+    refused(vectors("v.npy"), "not finite, the first in row 2")
+    pl.DataFrame({"id": ["a", None], "vector": [[1.0, 2.0]] * 2}).write_parquet("v.parquet")
+    refused(vectors("v.parquet"), "1 rows have no id, the first is row 1")
     put("v.jsonl", '{"id": "a", "vector": [1, 2]}\n' * 2)
     refused(
         vectors("v.jsonl", columns={"id": "id"}), "found no column 'id'; only parquet, Arrow and npz files"

@@ -73,6 +73,6 @@ def _check(path: Path, vectors: np.ndarray, ids: list[str]) -> None:
     squares = np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)
     for bad, what in ((~np.isfinite(squares), "not finite"), (squares == 0, "zero")):
         if bad.any():
-            raise BadInput(f"{path}: {bad.sum()} vectors are {what}, the first in row {bad.argmax() + 1}")
+            raise BadInput(f"{path}: {bad.sum()} vectors are {what}, the first in row {bad.argmax()}")
     if len(set(ids)) < len(ids):
         raise BadInput(f"{path}: ids are not unique")

@@ -109,8 +109,8 @@ def words(path: Path, column: str | None, usual: tuple[str, ...]) -> list[str] |
         return None
     name, values = next(iter(found.items()))
     if None in values:
-        first = values.index(None) + 1
-        raise BadInput(f"{path}: {values.count(None)} rows have no {name}, the first is row {first}")
+        first = f"the first is row {values.index(None)}"
+        raise BadInput(f"{path}: {values.count(None)} rows have no {name}, {first}")
     return [str(value) for value in values]
 
 
@@ -265,9 +265,9 @@ def _of_batch(batch: pa.RecordBatch, names: list[str]) -> Iterable[Any]:
     return column.to_pylist()
 
 
-def _placed(what: str, values: Iterable[Any]) -> Iterator[tuple[str, Any]]:
-    """Yield each value with its place for errors, such as "line 1"."""
-    return ((f"{what} {number}", value) for number, value in enumerate(values, 1))
+def _placed(what: str, values: Iterable[Any], first: int = 0) -> Iterator[tuple[str, Any]]:
+    """Yield each value with its place for errors, such as "row 0"."""
+    return ((f"{what} {number}", value) for number, value in enumerate(values, first))
 
 
 def _stacked(path: Path, values: Iterable[tuple[str, Any]]) -> Blocks:
@@ -361,7 +361,7 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
     """Yield (place, line) of lines that are not blank. Raises BadInput for a line longer than LONGEST."""
     # utf-8-sig: Excel begins CSV with a byte order mark
     with open(path, encoding="utf-8-sig", errors="replace") as file:
-        for place, line in _placed("line", iter(lambda: file.readline(LONGEST), "")):
+        for place, line in _placed("line", iter(lambda: file.readline(LONGEST), ""), 1):
             if len(line) == LONGEST:
                 raise BadInput(f"{path}: {place} is longer than {LONGEST:,} characters")
             if line.strip():
