@@ -84,6 +84,7 @@ WIDE = pl.DataFrame(
 FIXED = pa.array(LISTS, pa.list_(pa.float32(), 8))
 WRITERS = {
     "fixed.parquet": lambda p: pq.write_table(pa.table({"embedding": FIXED}), p, row_group_size=70),
+    "missing.parquet": table(vector=pa.array([None, *LISTS], FIXED.type)),
     "pgvector.parquet": table(embedding=IN_JSON),
     "qdrant.parquet": table(vector=[{"default": v} for v in LISTS]),
     "qdrant.jsonl": lines(*(json.dumps({"vector": {"text": v}}) for v in LISTS)),

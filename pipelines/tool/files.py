@@ -109,5 +109,5 @@ def _batches(source: Stored) -> tuple[str, Iterator[pa.RecordBatch]]:
 
 def _of_parquet(files: list[Path]) -> Iterator[pa.RecordBatch]:
     for file in files:
-        with reading(file, "not a whole parquet file"):
+        with reading(file, "not a whole parquet file, or a vector is missing"):
             yield from pq.ParquetFile(file).iter_batches(limits.BLOCK)

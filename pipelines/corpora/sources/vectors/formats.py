@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -149,13 +150,24 @@ def parquet(path: Path, column: str | None) -> Blocks:
 
 
 def _of_groups(path: Path, file: pq.ParquetFile, names: list[str]) -> Iterator[pa.RecordBatch]:
-    """Yield record batches, of fewer rows if the vectors are long: a row group's metadata tells."""
+    """Yield record batches, of fewer rows if the vectors are long: a row group's metadata tells.
+
+    Arrow reads no missing list of a fixed size, so polars reads row groups that have one.
+    """
+    done, size = 0, getattr(file.schema_arrow.field(names[0]).type, "list_size", 0)
     for group in range(file.num_row_groups):
         metadata = file.metadata.row_group(group)
         chunks = [metadata.column(i) for i in range(metadata.num_columns)]
         counts = [c.num_values for c in chunks if f"{c.path_in_schema}.".startswith(f"{names[0]}.")]
         width = max(counts, default=0) // max(metadata.num_rows, 1)
-        yield from file.iter_batches(height(path, max(width, len(names))), [group], names)
+        rows = height(path, max(width, len(names), size))
+        if max(counts, default=0) < metadata.num_rows * size:
+            table = pl.scan_parquet(path, glob=False).select(names).slice(done, metadata.num_rows)
+            for start in range(0, metadata.num_rows, rows):
+                yield from table.slice(start, rows).collect().to_arrow().to_batches()
+        else:
+            yield from file.iter_batches(rows, [group], names)
+        done += metadata.num_rows
 
 
 def arrow(path: Path, column: str | None) -> Blocks:
