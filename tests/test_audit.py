@@ -505,6 +505,7 @@ def test_without_alignment_nothing_is_claimed(world, label, severity):
     _, twin = written(found)
     assert f"Verdict: {label}" in twin
     assert f"Severity: {severity} (" in twin
+    assert "not tried: no attack works" in twin
     assert "Inverted" not in twin
     assert "Inferred" not in twin
     assert f"The attack saw {found.about['used']} vectors. With 10,000 it reads more" in twin
@@ -641,7 +642,8 @@ def gated(own_folder, monkeypatch, capsys):
         code = main([*arguments, "--gate", "targets.yaml"])
         out, err = capsys.readouterr()
         assert err.count("\n") == (code == 2)
-        return code, [line.partition("target missed: ")[2] for line in out.splitlines() if "target" in line]
+        assert ("\ntargets met\n" in out) == (code == 0)
+        return code, re.findall("target missed: (.*)", out)
 
     return run
 
@@ -754,6 +756,14 @@ def test_beside_each_count_is_its_floor():
 
 
 FAILED = Findings("dump", {"used": 300}, [Tried("one", 100, 0.1, "failed", 1.0, fingerprint_share=0.4)])
+
+
+def test_a_gate_says_what_a_failed_attack_does_not_compare(own_folder, monkeypatch, capsys):
+    np.save("dump.npy", VECTORS)
+    put("targets.yaml", "recall: 1")
+    monkeypatch.setattr(audits, "audit", lambda *given: FAILED)
+    assert main(["audit", "dump.npy", "--gate", "targets.yaml"]) == 0
+    assert "recall: not compared, since no attack works\ntargets met\n" in capsys.readouterr().out
 
 
 def leaking(what, found, of):

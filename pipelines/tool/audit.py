@@ -161,6 +161,8 @@ def audit(dump: Path, options: Options, keep: Callable[[Findings], object] | Non
         best = try_encoders(vectors, texts, opened, options, steps, findings.tried)
         if findings.evidence:
             exploit(taken, vectors, best, options, steps, findings, truth)
+        elif options.defences:
+            findings.about["defences"] = "not tried: no attack works"
         findings.unfinished = ""
     except KeyboardInterrupt:
         if not findings.tried:
@@ -523,7 +525,10 @@ def run(args: Namespace) -> Answer:
     texts = ", with the texts that were read" if findings.inversions else ""
     said = [*advice, f"the page{texts}: {page}, and {beside} beside it"]
     code = 3 if failed else 130 if findings.unfinished else 0
-    return Answer(said + [f"target missed: {line}" for line in failed], data, code)
+    if targets and targets.recall is not None and not findings.evidence:
+        said.append("recall: not compared, since no attack works")
+    said += ["targets met"] if targets and not failed else [f"target missed: {line}" for line in failed]
+    return Answer(said, data, code)
 
 
 def made(dump: Path, options: Options) -> dict[str, str]:
