@@ -795,7 +795,7 @@ def test_a_named_or_aligned_encoder_is_tried_first_and_alone(world, monkeypatch,
     monkeypatch.setattr(encoders, "opened", lambda name, device: secret_encoder if name == "use" else wider)
     monkeypatch.setattr(audits.Fingerprint, "names", lambda _, v: score == 1 and v.shape[1] == 16)
     found = world(verdict, encoders=("minilm", "use", "wordllama"))
-    assert [(one.encoder, one.score) for one in found.tried] == [("use", score)]
+    assert [(one.encoder, one.score, one.fitted) for one in found.tried] == [("use", score, score < 1)]
     steps = re.findall(r": step (\d+ of \d+)", capsys.readouterr().err)
     assert steps == ["1 of 10", *(f"{n} of 8" for n in range(2, 9))]
 

@@ -56,7 +56,7 @@ def test_only_the_first_rows_are_looked_at(capsys, monkeypatch):
 
 
 def test_what_the_numbers_do_not_name_is_fitted(capsys, monkeypatch):
-    tried = [replace(ALIGNED, encoder="minilm", score=1.0, own_encoder=False), ALIGNED]
+    tried = [replace(ALIGNED, encoder="minilm", fitted=False, own_encoder=False), ALIGNED]
     monkeypatch.setattr(identify, "fits", lambda *given: tried)
     found = named(capsys, vectors(3, 1000))
     assert (found["encoder"], found["by"]) == ("use", "by a fit")
@@ -70,8 +70,14 @@ def test_what_the_numbers_do_not_name_is_fitted(capsys, monkeypatch):
 
 
 def test_too_few_vectors_for_a_fit_are_compared_with_fingerprints(capsys):
-    found = named(capsys, vectors(3, 50), "--fit")
-    assert ({*found["matches"]}, found["fits"]) == ({"minilm", "use"}, [])
+    for count, why in (
+        (50, "50 vectors; at least 100 are needed"),
+        (1, "dump.npy: 1 vector: nothing to align"),
+    ):
+        found = named(capsys, vectors(3, count), "--fit")
+        assert ({*found["matches"]}, found["fits"]) == ({"minilm", "use"}, [])
+        assert main(["identify", "dump.npy", "--encoders", "minilm", "--fit"]) == 0
+        assert f"no fit: {why}\nencoder: unknown\n" in capsys.readouterr().out
 
 
 def test_many_small_groups_of_rows_are_read_as_one(capsys, monkeypatch):

@@ -103,6 +103,7 @@ def test_every_command_explains_itself(command, capsys):
         ("translate judge no here.npy same.npy", "same.npy: all 9 vectors are the same"),
         ("validate no.yaml", "no.yaml: "),
         ("identify no.npy", "no.npy: there is no such file"),
+        ("identify here.npy --texts no.txt", "no.txt: there is no such file"),
         (f"identify {'x' * 300}.npy", "file name too long"),
         ("identify ''", "a path is empty"),
         ("identify here.npy --device warp", "'warp' is none of"),

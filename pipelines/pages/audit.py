@@ -34,6 +34,7 @@ class Tried:
     seconds: float
     share: float = 1.0  # of the vectors for which the map is right
     fingerprint_share: float = 0.0  # of the vectors that name the encoder, each by itself, without a fit
+    fitted: bool = True  # False: the fingerprint names the encoder
     own_encoder: bool = False  # whether these vectors are of this encoder, and not only mapped to its space
 
 

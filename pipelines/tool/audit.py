@@ -311,6 +311,7 @@ def try_encoders(
             seconds=time.monotonic() - start,
             share=verdict.share,
             fingerprint_share=fingerprint_share(vectors, fingerprint),
+            fitted=not named,
             own_encoder=own,
         )
         attempts.append(Attempt(result, texts, known, encode, translator, right))

@@ -31,6 +31,8 @@ FITTED = 1000  # with fewer vectors no verdict was ever *aligned*, so a fit need
 def run(args: Namespace) -> Answer:
     """Name the encoder by a fingerprint, else by a fit."""
     path = located(args.dump)
+    if args.texts:
+        located(args.texts)  # before any work
     args.encoders = args.encoders or tuple(encoders.installed())
     options = audit.Options.of(args)
     vectors = first(path, options)
@@ -44,13 +46,13 @@ def run(args: Namespace) -> Answer:
     named, how = max(seen, key=matches.__getitem__, default=None), "by its fingerprint"
     tried: list[Tried] = []
     if args.fit or (args.fit is None and not named and len(vectors) >= FITTED):
-        tried = fits(path, options)
+        try:
+            tried = fits(path, options)
+        except BadInput as error:  # the answer by the fingerprint stays
+            lines.append(f"no fit: {error}")
         for one in tried:
-            # The score of a map that the fingerprint gives, without a fit, is 1
-            fitted = one.encoder not in seen or one.score < 1
             about = f"fit {one.verdict}, score {one.score:.2f}"
-            lines.append(f"{one.encoder}: {about if fitted else 'no fit: the fingerprint names it'}")
-        lines += [] if tried else [f"no fit: at least {audit.LEAST} vectors are needed"]
+            lines.append(f"{one.encoder}: {about if one.fitted else 'no fit: the fingerprint names it'}")
         own = [one for one in tried if one.own_encoder and one.verdict == "aligned"]
         if own and not named:
             named, how = best_of(own).encoder, "by a fit"
@@ -96,10 +98,10 @@ def fingerprint_texts() -> list[str]:
 
 
 def fits(path: Path, options: audit.Options) -> list[Tried]:
-    """Fit the dump to each encoder, as an audit does. Fewer than `audit.LEAST` vectors are not fitted."""
+    """Fit the dump to each encoder, as an audit does. Raises BadInput for fewer than `audit.LEAST` vectors."""
     _, vectors = audit.sampled(path, options)
     if len(vectors) < audit.LEAST:
-        return []
+        raise BadInput(f"{len(vectors)} vectors; at least {audit.LEAST} are needed")
     opened = audit.by_width(vectors, options)
     steps = audit.Steps("identify", {f"encoder {name}": 1.0 for name in opened})
     tried: list[Tried] = []
