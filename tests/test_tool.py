@@ -96,6 +96,8 @@ def test_every_command_explains_itself(command, capsys):
         ("audit here.npy --encoders ''", "--encoders: at least one"),
         ("audit here.npy --labels ''", "--labels: at least one"),
         ("audit here.npy --seed -1", "--seed -1"),
+        ("translate fit here.npy here.npy --out map --seed -1", "--seed -1: a number from 0 to"),
+        ("translate fit here.npy no.npy --out map", "no.npy: there is no such file"),
         ("translate apply no here.npy --out x.parquet", "no: no translators there"),
         ("translate apply no here.npy --out x.txt", "vectors are written to files"),
         ("translate fit . here.npy --out here.npy", "here.npy/seed-0.safetensors: cannot be written"),
@@ -114,6 +116,7 @@ def test_bad_input_is_one_line_and_exit_code_2(own_folder, capsys, command, says
     np.save("two.npy", np.eye(2, 9))
     np.save("same.npy", np.ones((9, 9)))
     assert says in refused(capsys, *shlex.split(command))
+    assert not Path("map").exists()
 
 
 def test_a_map_is_fitted_applied_and_judged_on_files(own_folder, monkeypatch, capsys):

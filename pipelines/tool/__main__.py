@@ -24,6 +24,7 @@ from pipelines.tool import Answer
 CODES = "exit codes: 0 done, 1 error, 2 bad input, 3 a target missed or (migrate) a wrong map, 130 Ctrl-C"
 STORES = "a file, or a folder of parquet, Chroma or LanceDB: docs/audit.md lists the formats"
 OF_TWO = "; of two files: FIRST,SECOND"
+SEEDS = 2**32
 Parser = argparse.ArgumentParser
 
 
@@ -46,6 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     freeze_gc()
     module, function = args.run.split(".")
     try:
+        if (getattr(args, "seed", None) or 0) not in range(SEEDS):
+            raise BadInput(f"--seed {args.seed}: a number from 0 to {SEEDS - 1} is needed")
         with redirect_stdout(sys.stderr):  # notes of readers: stdout is the answer's
             answer: Answer = getattr(import_module(f"pipelines.tool.{module}"), function)(args)
     except (BadInput, OSError) as error:

@@ -92,8 +92,6 @@ class Options:
         for name in ("encoders", "labels"):
             if not getattr(self, name):
                 raise BadInput(f"--{name}: at least one is needed")
-        if not 0 <= self.seed < 2**32:
-            raise BadInput(f"--seed {self.seed}: a number from 0 to {2**32 - 1} is needed")
         for name in self.encoders:
             encoders.row_of(name)
         resolve(self.device, float64=True)

@@ -25,8 +25,9 @@ PARTS = "parts.safetensors"  # in the folder of a map: for which source vectors 
 
 def fit(args: Namespace) -> Answer:
     """Write a translator that `pipelines.load` reads, its verdict, and the parts that it is right for."""
+    files = sides(args, args.source, args.target)  # before the folder is made
     check_map(args.out, args.seed)
-    source, target = (side.matrix() for side in sides(args, args.source, args.target))
+    source, target = (side.matrix() for side in files)
     how = {"seed": args.seed, "restarts": args.restarts}
     translator, verdict, parts = arrays.fit_parts(source, target, **how)
     check_map(args.out, args.seed)  # another command may have written one meanwhile
