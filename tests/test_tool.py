@@ -28,6 +28,7 @@ from pipelines.aligners.core.verdict import Verdict
 from pipelines.corpora.sources.vectors import limits
 from pipelines.fitting import arrays, fits
 from pipelines.fitting.fits import write_verdicts
+from pipelines.runtime.files import MACHINE
 from pipelines.study.expand import expand
 from pipelines.study.reading import read
 from pipelines.tool import Answer, doctor, encoders, translate, validate
@@ -131,8 +132,11 @@ def test_a_map_is_fitted_applied_and_judged_on_files(own_folder, monkeypatch, ca
     np.save("held.npy", held)
     PARTS.save(Path("map/parts.safetensors"))
     np.save("true.npy", turned[2900:])
+    draft = Path(f".moved.parquet.{MACHINE}.{2**22 + 1}.part")  # of a command that was killed
+    draft.touch()
     for name in ("moved.parquet", "moved.arrow", "moved.npy", "upper.PARQUET", "upper.NPY"):
         assert said(capsys, f"translate apply map held.parquet --out {name}")[1]["rows"] == 100
+    assert not draft.exists()
     for frame in (pl.read_parquet("moved.parquet"), pl.read_ipc("moved.arrow")):
         assert frame["id"].to_list() == list(range(100))
         assert frame["vector"].to_numpy() == pytest.approx(np.load("moved.npy"))

@@ -16,7 +16,7 @@ from pipelines.aligners.core.translator import Translator
 from pipelines.corpora.core.files import located
 from pipelines.corpora.sources.vectors import Stored, formats, limits
 from pipelines.runtime.errors import BadInput, listed
-from pipelines.runtime.files import atomic, check_writable, reading
+from pipelines.runtime.files import atomic, check_writable, reading, sweep
 
 WRITTEN = (".parquet", ".arrow", ".npy")
 
@@ -41,6 +41,7 @@ def check_output(path: Path, source: Stored, inputs: Sequence[str]) -> None:
         if located(name).resolve() in (path.resolve(), *path.resolve().parents):
             raise BadInput(f"{path}: is an input of this command, or in one: choose another file")
     check_writable(path)
+    sweep([path.parent])  # what a killed command left
     if next(source.blocks(), None) is None:
         raise BadInput(f"{source.path}: no vectors")
     column, batches = _batches(source)  # raises BadInput
