@@ -45,12 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = commands()
     args = parser.parse_args(argv)
     freeze_gc()
-    module, function = args.run.split(".")
     try:
-        if (getattr(args, "seed", None) or 0) not in range(SEEDS):
-            raise BadInput(f"--seed {args.seed}: a number from 0 to {SEEDS - 1} is needed")
-        with redirect_stdout(sys.stderr):  # notes of readers: stdout is the answer's
-            answer: Answer = getattr(import_module(f"pipelines.tool.{module}"), function)(args)
+        answer = answer_of(args)
     except (BadInput, OSError) as error:
         said: object = error
         if isinstance(error, OSError) and error.filename:
@@ -73,6 +69,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"{parser.prog} {args.command}: the answer cannot be printed: {error}", file=sys.stderr)
             return 1
     return answer.code
+
+
+def answer_of(args: argparse.Namespace) -> Answer:
+    """Run the function of a command. Raises BadInput for a seed that no generator takes."""
+    if (getattr(args, "seed", None) or 0) not in range(SEEDS):
+        raise BadInput(f"--seed {args.seed}: a number from 0 to {SEEDS - 1} is needed")
+    module, function = args.run.split(".")
+    with redirect_stdout(sys.stderr):  # notes of readers: stdout is the answer's
+        return getattr(import_module(f"pipelines.tool.{module}"), function)(args)
 
 
 def commands() -> Parser:

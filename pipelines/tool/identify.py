@@ -98,7 +98,7 @@ def fingerprint_texts() -> list[str]:
 
 
 def fits(path: Path, options: audit.Options) -> list[Tried]:
-    """Fit the dump to each encoder, as an audit does. Raises BadInput for fewer than `audit.LEAST` vectors."""
+    """Fit the dump to each encoder, as an audit does. Raises BadInput for under `audit.LEAST` vectors."""
     _, vectors = audit.sampled(path, options)
     if len(vectors) < audit.LEAST:
         raise BadInput(f"{len(vectors)} vectors; at least {audit.LEAST} are needed")
