@@ -65,7 +65,8 @@ def translate(translator: Translator, column: str = "vector", device: str = "aut
         _refuse(wrong, f"vectors are not of dimension {width}")
         flat = pc.list_flatten(array).cast(pa.float32(), safe=False).to_numpy(zero_copy_only=False)
         vectors = flat.reshape(-1, width)
-        _refuse(pa.array(~np.isfinite(vectors).all(1)), "vectors are not finite")
+        squares = np.einsum("ij,ij->i", vectors, vectors)  # in float32, as the translator computes
+        _refuse(pa.array(~np.isfinite(squares)), "vectors are too large or not finite")
         translated = translator(torch.from_numpy(vectors.copy()).to(there))
         return _replaced(batch, column, translated.cpu().numpy())
 

@@ -117,7 +117,7 @@ def commands() -> Parser:
     )
     _identify(command("identify.run", "name the encoder of a dump", "identify dump.parquet"))
     validate = command("validate.run", "validate a study", "validate studies/own.yaml")
-    validate.add_argument("study", type=Path, metavar="STUDY")
+    validate.add_argument("study", type=Path, metavar="STUDY", help="a YAML file")
     ls = command("doctor.ls", "list encoders, aligners and studies", "ls encoders")
     ls.add_argument("what", nargs="?", choices=("encoders", "aligners", "studies"))
     command("doctor.run", "show what is installed, and how to install what is missing", "doctor")
@@ -139,7 +139,7 @@ def _stored(parser: Parser, files: str = "") -> None:
 
 
 def _fits(parser: Parser) -> None:
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0, help="of the fits; another one makes other fits")
     parser.add_argument(
         "--restarts", type=int, default=2, help="fit again at most this often, until a fit is aligned"
     )
@@ -159,7 +159,7 @@ def _attacked(parser: Parser) -> None:
     add("--limit", type=int, help="vectors of the dump, drawn at random: 20,000 by default")
     add("--known", type=int, help="texts of the attacker, drawn at random: 6,000 by default")
     add("--quick", action="store_true", help="give up after 30 candidate maps: may miss a leak")
-    add("--seed", type=int)
+    add("--seed", type=int, help="of the fits and of what is drawn: 0 by default")
     add("--device", help="cpu, cuda, cuda:1; by default a GPU if there is one")
 
 
@@ -167,9 +167,9 @@ def _audit(parser: Parser) -> None:
     add = parser.add_argument
     _attacked(parser)
     add("--truth", help="the texts behind the dump: how much of it is read right")
-    add("--labels", type=_names, help="topics to look for, separated by commas")
-    add("--defences", type=_names, help="such as 'noise 0.1,binary'; '' tries none")
-    add("--out", type=Path, default=Path("report/audit"), help="folder of the page")
+    add("--labels", type=_names, help="topics to look for, separated by commas; by default 25 common ones")
+    add("--defences", type=_names, help="such as 'noise 0.1,binary'; '' tries none; by default ten are tried")
+    add("--out", type=Path, default=Path("report/audit"), help="folder of the page: report/audit by default")
     add("--gate", type=Path, metavar="YAML", help="targets; exit code 3 if one is missed")
 
 
@@ -196,9 +196,9 @@ def _translate(parser: Parser) -> None:
     apply.set_defaults(run="translate.apply")
     judge = actions.add_parser("judge", help="measure on true pairs: row i of both files is one text")
     for action in (apply, judge):
-        action.add_argument("map", type=Path, metavar="MAP")
-        action.add_argument("source", metavar="SOURCE")
-    judge.add_argument("target", metavar="TARGET")
+        action.add_argument("map", type=Path, metavar="MAP", help="folder that `translate fit` wrote")
+        action.add_argument("source", metavar="SOURCE", help="vectors of the map's first encoder")
+    judge.add_argument("target", metavar="TARGET", help="vectors of its second encoder, of the same texts")
     judge.set_defaults(run="translate.judge")
     for action in (fit, apply, judge):
         _stored(action, "" if action is apply else OF_TWO)
