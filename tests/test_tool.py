@@ -174,8 +174,8 @@ def test_a_map_is_fitted_applied_and_judged_on_files(own_folder, monkeypatch, ca
     assert main([*apply, "m.npy"]) == 0  # holds vectors alone
     np.save("nan.npy", np.append(np.zeros((limits.BLOCK, 64)), np.full((1, 64), np.nan), 0))
     told = refused(capsys, *["translate", "apply", "map", "nan.npy", "--out", "m.npy"])
-    said = f"not finite, the first in row 0 (counted from row {limits.BLOCK})"
-    assert f"nan.npy: 1 vectors are too large or {said}" in told
+    place = f"not finite, the first in row 0 (counted from row {limits.BLOCK})"
+    assert f"nan.npy: 1 vectors are too large or {place}" in told
     np.save("thin.npy", turned[:100, :3])
     for wrong in (
         "judge map thin.npy true.npy",
