@@ -123,7 +123,7 @@ def alone(verb: str, name: str) -> Iterator[None]:
 
 
 def code_digest(*packages: str) -> str:
-    """Return a digest of packages, modules and files of `pipelines`, such as "aligners/core": code, data."""
+    """Return a digest of the code and data of packages, modules and files, such as "aligners/core"."""
     root, files = Path(__file__).parents[1], hashlib.sha256()
     paths = [root / package for package in packages]
     inside = {file for path in paths for file in path.rglob("*.*") if file.suffix in (".py", ".yaml")}

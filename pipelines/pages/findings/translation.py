@@ -139,9 +139,10 @@ def judgement(study: Study) -> Finding | None:
 def what_to_try(study: Study, fit: Align) -> str:
     """Say what to change in a row of align whose fits are not aligned."""
     collected = store.read_metrics("collect", study.corpora)
-    unseen = "" if fit.splits else "test"  # a row with splits may see every text
     counts = {corpus: Counter(collected.get(corpus)) for corpus in study.corpora_of(fit)}
-    rows = " and ".join(f"{n['rows'] - n[unseen]:,} of {corpus}" for corpus, n in counts.items())
+    rows = " and ".join(  # a row with splits may see every text, others see none that is held out
+        f"{n['rows'] - (0 if fit.splits else n['test']):,} of {corpus}" for corpus, n in counts.items()
+    )
     settings = ["more `restarts`", "known `pairs`"]
     if getattr(fit.settings, "match_in", None) == "target":
         settings.insert(1, "`match_in: smaller`")

@@ -158,10 +158,10 @@ def _of_groups(path: Path, file: pq.ParquetFile, names: list[str]) -> Iterator[p
     for group in range(file.num_row_groups):
         metadata = file.metadata.row_group(group)
         chunks = [metadata.column(i) for i in range(metadata.num_columns)]
-        counts = [c.num_values for c in chunks if f"{c.path_in_schema}.".startswith(f"{names[0]}.")]
-        width = max(counts, default=0) // max(metadata.num_rows, 1)
-        rows = height(path, max(width, len(names), size))
-        if max(counts, default=0) < metadata.num_rows * size:
+        of_column = (c for c in chunks if f"{c.path_in_schema}.".startswith(f"{names[0]}."))
+        numbers = max((c.num_values for c in of_column), default=0)
+        rows = height(path, max(numbers // max(metadata.num_rows, 1), len(names), size))
+        if numbers < metadata.num_rows * size:
             table = pl.scan_parquet(path, glob=False).select(names).slice(done, metadata.num_rows)
             for start in range(0, metadata.num_rows, rows):
                 yield from table.slice(start, rows).collect().to_arrow().to_batches()
