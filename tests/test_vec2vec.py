@@ -342,7 +342,7 @@ def test_multistart_finds_a_rotation(weight):
     points, moved = topics()
     assert dimensions(points) > 64
     few = {"starts": [8, 2], "start_axes": [32, 64], "start_steps": 20, "steps": 60, "width": 256}
-    settings = settings_of("vec2vec", {"recipe": "multistart", "gan_weight": weight, **few})
+    settings = settings_of("vec2vec", {"recipe": "multistart", "gan_weight": weight, "batch": 512, **few})
     translator = fit(points[:3000], moved[3000:6000], settings, 0)
     back = translator.between("target", "source")
     unseen, true = points[6000:], moved[6000:]
