@@ -137,8 +137,8 @@ PRIVATE = "my secret diagnosis"
     ("name", "content", "says"),
     [
         ("t.csv", "prose,title\nx,y\n", "no column 'text'; there are: prose, title"),
-        ("t.csv", "text\na\n \nb\n", "empty, the first is row 2"),
-        ("t.csv", "text\na\nb\na\n", "2 rows share their text, the first is row 1"),
+        ("t.csv", "text\na\n \nb\n", "empty, the first is row 1"),
+        ("t.csv", "text\na\nb\na\n", "2 rows share their text, the first is row 0"),
         ("t.csv", "text\n", "no rows"),
         ("x.odt", "", ".odt is none of"),
         ("few.txt", "one\n", "leaves no row"),
@@ -565,9 +565,9 @@ def test_pairs_may_repeat_and_triples_need_a_negative():
     frame = read("t.csv", "sts")
     assert frame.select("split", "score").rows() == [("dev", 4.5), ("dev", 4.5), ("test", 0.0)]
     put("t.csv", "anchor,pos,neg\na,b,c\nd,e,\n")
-    refused(file("t.csv", "nli"), "1 rows have no negative, the first is row 2")
+    refused(file("t.csv", "nli"), "1 rows have no negative, the first is row 1")
     put("t.csv", "sentence1,sentence2,score\na,b,1\nc,d,nan\n")
-    refused(file("t.csv", "sts"), "1 scores are not finite, the first is row 2")
+    refused(file("t.csv", "sts"), "1 scores are not finite, the first is row 1")
 
 
 def test_labels_of_probes_are_what_the_texts_say(monkeypatch):

@@ -32,7 +32,7 @@ from pipelines.runtime.files import MACHINE
 from pipelines.study.expand import expand
 from pipelines.study.reading import read
 from pipelines.tool import Answer, doctor, encoders, translate, validate
-from pipelines.tool.__main__ import main
+from pipelines.tool.__main__ import commands, main
 from tests.small import ROOT, completed, put, refusal, two_encoders, write_yaml
 
 PARTS = Parts(torch.zeros(64), torch.eye(2, 64), torch.tensor([True, False]))
@@ -101,7 +101,7 @@ def test_every_command_explains_itself(command, capsys):
         ("translate fit here.npy no.npy --out map", "no.npy: there is no such file"),
         ("translate apply no here.npy --out x.parquet", "no: no translators there"),
         ("translate apply no here.npy --out x.txt", "vectors are written to files"),
-        ("translate fit . here.npy --out here.npy", "here.npy/seed-0.safetensors: cannot be written"),
+        ("translate fit here.npy here.npy --out here.npy", "here.npy/seed-0.safetensors: cannot be written"),
         ("translate judge no here.npy two.npy", "rows must be pairs"),
         ("translate judge no here.npy same.npy", "same.npy: all 9 vectors are the same"),
         ("validate no.yaml", "no.yaml: "),
@@ -109,6 +109,11 @@ def test_every_command_explains_itself(command, capsys):
         ("identify here.npy --texts no.txt", "no.txt: there is no such file"),
         (f"identify {'x' * 300}.npy", "file name too long"),
         ("identify ''", "a path is empty"),
+        ("identify here.npy --no-fit --texts here.npy --seed 0", "--texts --seed: only fits use this"),
+        ("identify here.npy --no-fit --limit 100 --known 100 --quick", "--limit --known --quick: only fits"),
+        ("translate fit here.npy same.npy --out map", "same.npy: all 9 vectors are the same"),
+        ("translate fit one.npy here.npy --out map", "one.npy: 1 vectors, but at least 2"),
+        ("migrate one.npy here.npy --out x.npy", "one.npy: 1 vectors, but at least 2"),
         ("identify here.npy --device warp", "'warp' is none of"),
     ],
 )
@@ -116,8 +121,14 @@ def test_bad_input_is_one_line_and_exit_code_2(own_folder, capsys, command, says
     np.save("here.npy", np.eye(9))
     np.save("two.npy", np.eye(2, 9))
     np.save("same.npy", np.ones((9, 9)))
+    np.save("one.npy", np.eye(1, 9))
     assert says in refused(capsys, *shlex.split(command))
     assert not Path("map").exists()
+
+
+def test_a_name_in_quotes_may_have_a_comma():
+    args = commands().parse_args(["audit", "dump.npy", "--labels", 'law, "tax, customs",', "--defences", ""])
+    assert (args.labels, args.defences) == (("law", "tax, customs"), ())
 
 
 def test_a_map_is_fitted_applied_and_judged_on_files(own_folder, monkeypatch, capsys):
@@ -137,6 +148,15 @@ def test_a_map_is_fitted_applied_and_judged_on_files(own_folder, monkeypatch, ca
     for name in ("moved.parquet", "moved.arrow", "moved.npy", "upper.PARQUET", "upper.NPY"):
         assert said(capsys, f"translate apply map held.parquet --out {name}")[1]["rows"] == 100
     assert not draft.exists()
+    alone = "vectors alone; other columns"
+    for output, source, lost in (
+        ("m.arrow", "moved.arrow", 1),
+        ("m.npy", "held.npy", 0),
+        ("m.npy", "held.parquet", 1),
+        ("m.arrow", "held.parquet", 0),
+    ):
+        assert main(["translate", "apply", "map", source, "--out", output]) == 0
+        assert (f"{output}: {alone}" in capsys.readouterr().out) == lost
     for frame in (pl.read_parquet("moved.parquet"), pl.read_ipc("moved.arrow")):
         assert frame["id"].to_list() == list(range(100))
         assert frame["vector"].to_numpy() == pytest.approx(np.load("moved.npy"))

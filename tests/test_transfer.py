@@ -80,13 +80,13 @@ def test_rows_without_one_label_and_other_corpora_are_refused(corpus):
     table.write_parquet("tasks.parquet")
     assert collect(corpus.corpora["tasks"])["text"].to_list() == ["a", "c"]
     table.with_columns(label=pl.Series(["x", "", "x"])).write_parquet("tasks.parquet")
-    with refusal("1 rows do not have exactly one label, the first is row 2"):
+    with refusal("1 rows do not have exactly one label, the first is row 1"):
         collect(corpus.corpora["tasks"])
     table.with_columns(task=pl.lit("average")).write_parquet("tasks.parquet")
     with refusal("3 rows have the task 'average'"):
         collect(corpus.corpora["tasks"])
     table.with_columns(task=pl.lit(None, pl.String)).write_parquet("tasks.parquet")
-    with refusal("3 rows have no task, the first is row 1"):
+    with refusal("3 rows have no task, the first is row 0"):
         collect(corpus.corpora["tasks"])
     tree = corpus.model_dump()
     tree["transfer"]["row"]["corpus"] = "mail"

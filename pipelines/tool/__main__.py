@@ -5,6 +5,7 @@ is wrong (`migrate`), 130 Ctrl-C.
 """
 
 import argparse
+import csv
 import json
 import os
 import sys
@@ -125,7 +126,9 @@ def commands() -> Parser:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
+    """Return names separated by commas; one with a comma stands in double quotes."""
+    [names] = csv.reader([text], skipinitialspace=True)
+    return tuple(name.strip() for name in names if name.strip())
 
 
 def _json(parser: Parser, default: Any = False) -> None:
@@ -167,7 +170,11 @@ def _audit(parser: Parser) -> None:
     add = parser.add_argument
     _attacked(parser)
     add("--truth", help="the texts behind the dump: how much of it is read right")
-    add("--labels", type=_names, help="topics to look for, separated by commas; by default 25 common ones")
+    add(
+        "--labels",
+        type=_names,
+        help="such as 'law,\"tax, customs\"'; by default 25 common topics",
+    )
     add("--defences", type=_names, help="such as 'noise 0.1,binary'; '' tries none; by default ten are tried")
     add("--out", type=Path, default=Path("report/audit"), help="folder of the page: report/audit by default")
     add("--gate", type=Path, metavar="YAML", help="targets; exit code 3 if one is missed")

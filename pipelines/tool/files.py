@@ -9,8 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from torch import Tensor
 
 from pipelines import batchwise
+from pipelines.aligners.core.cloud import checked
 from pipelines.aligners.core.parts import Parts
 from pipelines.aligners.core.translator import Translator
 from pipelines.corpora.core.files import located
@@ -28,6 +30,18 @@ def sides(args: Namespace, first: str, second: str) -> list[Stored]:
         for given in (args.column, args.collection)
     )
     return [*map(Stored, map(located, (first, second)), columns, collections)]
+
+
+def cloud(stored: Stored) -> Tensor:
+    """Return the vectors (n, d) of a file, as a fit needs them. Raises BadInput, which names the file."""
+    return checked(str(stored.path), torch.from_numpy(stored.matrix()))
+
+
+def left_out(path: Path, source: Stored) -> list[str]:
+    """Return a line if `write` leaves out columns that the source may have."""
+    if source.path.suffix.lower() == ".npy" or (path.suffix.lower() != ".npy" and _table(source)):
+        return []
+    return [f"{path}: vectors alone; other columns, such as ids, are kept from parquet to parquet or arrow"]
 
 
 def check_output(path: Path, source: Stored, inputs: Sequence[str]) -> None:
@@ -93,8 +107,18 @@ def _translated(source: Stored, translator: Translator, parts: Parts | None) -> 
 def _batches(source: Stored) -> tuple[str, Iterator[pa.RecordBatch]]:
     """Return the column of vectors and all batches. Raises BadInput for columns that share a name.
 
-    Of parquet with a column of lists all columns are kept, else there is `vector` alone.
+    Of a `_table` all columns are kept, else there is `vector` alone.
     """
+    if table := _table(source):
+        return table
+    return "vector", (
+        pa.record_batch({"vector": pa.FixedSizeListArray.from_arrays(block.ravel(), block.shape[1])})
+        for block in source.blocks()
+    )
+
+
+def _table(source: Stored) -> tuple[str, Iterator[pa.RecordBatch]] | None:
+    """Return the column of vectors and all batches of parquet with a column of lists; None for others."""
     if files := formats.parquet_files(source.path):
         schema = pq.ParquetFile(files[0]).schema_arrow
         [name, *others] = formats.columns_of(source.path, schema, source.column)
@@ -102,10 +126,7 @@ def _batches(source: Stored) -> tuple[str, Iterator[pa.RecordBatch]]:
             if len({*schema.names}) < len(schema):
                 raise BadInput(f"{source.path}: columns share a name: {listed(schema.names)}")
             return name, _of_parquet(files)
-    return "vector", (
-        pa.record_batch({"vector": pa.FixedSizeListArray.from_arrays(block.ravel(), block.shape[1])})
-        for block in source.blocks()
-    )
+    return None
 
 
 def _of_parquet(files: list[Path]) -> Iterator[pa.RecordBatch]:

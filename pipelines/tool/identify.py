@@ -31,6 +31,10 @@ FITTED = 1000  # with fewer vectors no verdict was ever *aligned*, so a fit need
 def run(args: Namespace) -> Answer:
     """Name the encoder by a fingerprint, else by a fit."""
     path = located(args.dump)
+    of_fits = {"texts": None, "limit": None, "known": None, "seed": None, "quick": False}
+    unused = [f"--{name}" for name, default in of_fits.items() if getattr(args, name) != default]
+    if args.fit is False and unused:
+        raise BadInput(f"{' '.join(unused)}: only fits use this, and --no-fit makes none")
     if args.texts:
         located(args.texts)  # before any work
     args.encoders = args.encoders or tuple(encoders.installed())

@@ -23,7 +23,7 @@ from pipelines.measures import retrieval, shown, summary, translation
 from pipelines.measures.vectors import centred_unit, finite
 from pipelines.runtime.errors import BadInput
 from pipelines.tool import Answer
-from pipelines.tool.files import check_output, sides, write
+from pipelines.tool.files import check_output, cloud, left_out, sides, write
 
 HELD_OUT = 5  # every fifth known pair is held out to measure the maps
 LEAST = 10  # known pairs
@@ -47,7 +47,7 @@ class Index:
 
     @classmethod
     def of(cls, stored: Stored) -> Index:
-        return cls(stored.path, torch.from_numpy(stored.matrix()))
+        return cls(stored.path, cloud(stored))
 
     @cached_property
     def ids(self) -> list[str]:
@@ -145,7 +145,7 @@ def migrate(args: Namespace) -> Answer:
 
     # 3. The file.
     write(args.out, stored, maps[best], parts if partial else None)
-    lines.append(f"{args.out}: {len(old.vectors)} vectors, moved by the map {best}")
+    lines += [f"{args.out}: {len(old.vectors)} vectors, moved by the map {best}", *left_out(args.out, stored)]
     return Answer(lines, data | {"out": str(args.out)})
 
 
@@ -213,7 +213,7 @@ class Judged:
         given |= {"before": (before, index.vectors.shape[1])} if args.old_queries else {}
         queries = {}
         for name, (stored, needed) in given.items():
-            side = Index.of(stored)
+            side = Index(stored.path, torch.from_numpy(stored.matrix()))
             if (found := side.vectors.shape[1]) != needed:
                 raise BadInput(f"{stored.path}: vectors of {found} dimensions; {needed} are needed")
             queries[name] = finite(str(stored.path), side.vectors)[side.rows([*of], args.qrels)]

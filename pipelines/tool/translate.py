@@ -6,7 +6,6 @@ from pathlib import Path
 
 import torch
 
-from pipelines.aligners.core.cloud import checked
 from pipelines.aligners.core.parts import Parts
 from pipelines.aligners.core.translator import best_seed, load_seeds, read_verdicts, save
 from pipelines.corpora.sources.vectors import Stored
@@ -17,7 +16,7 @@ from pipelines.measures import shown, summary, translation
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import atomic, check_writable
 from pipelines.tool import Answer
-from pipelines.tool.files import check_output, sides, write
+from pipelines.tool.files import check_output, cloud, left_out, sides, write
 
 BATCH = 8192  # vectors that are compared with each other, at most
 PARTS = "parts.safetensors"  # in the folder of a map: for which source vectors it is right
@@ -25,9 +24,8 @@ PARTS = "parts.safetensors"  # in the folder of a map: for which source vectors 
 
 def fit(args: Namespace) -> Answer:
     """Write a translator that `pipelines.load` reads, its verdict, and the parts that it is right for."""
-    files = sides(args, args.source, args.target)  # before the folder is made
+    source, target = map(cloud, sides(args, args.source, args.target))  # before the folder is made
     check_map(args.out, args.seed)
-    source, target = (side.matrix() for side in files)
     how = {"seed": args.seed, "restarts": args.restarts}
     translator, verdict, parts = arrays.fit_parts(source, target, **how)
     check_map(args.out, args.seed)  # another command may have written one meanwhile
@@ -62,7 +60,7 @@ def apply(args: Namespace) -> Answer:
     seed = best_seed(translators, verdicts)
     parts = Parts.load(args.map / PARTS) if (args.map / PARTS).exists() else None
     rows = write(args.out, source, translators[seed], parts)
-    said = [f"{rows} vectors: {args.out}"]
+    said = [f"{rows} vectors: {args.out}", *left_out(args.out, source)]
     label = verdicts.get(seed, {}).get("label")
     if label not in (None, "aligned", "partial"):
         said.append(f"the verdict on the map is {label}: it may be wrong")
@@ -72,7 +70,7 @@ def apply(args: Namespace) -> Answer:
 def judge(args: Namespace) -> Answer:
     """Measure a map on true pairs. Raises BadInput for vectors that are all the same: ranks tell nothing."""
     files = sides(args, args.source, args.target)
-    source, target = (checked(str(side.path), torch.from_numpy(side.matrix())) for side in files)
+    source, target = map(cloud, files)
     if len(source) != len(target):
         raise BadInput(f"{len(source)} source vectors and {len(target)} target vectors: rows must be pairs")
     translator = arrays.load(args.map)

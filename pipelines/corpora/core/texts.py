@@ -51,7 +51,7 @@ def mapped(frame: pl.DataFrame, columns: dict[str, str], where: str) -> pl.DataF
     wanted = chosen(frame.columns, columns, where)
     text = wanted["text"]
     if text != "text" and "text" not in columns:
-        print(f"{where}: the text is column {text!r}; a study names another by `columns: {{text: ...}}`")
+        print(f"{where}: the text is column {text!r}, as there is no column `text`")
     with quiet(where, "columns that cannot be text"):
         out = frame.select(pl.col(theirs).alias(ours) for ours, theirs in wanted.items())
         if "id" not in wanted:
@@ -81,7 +81,7 @@ def chosen(
     wanted = {ours: theirs or ours for ours, theirs in found.items() if theirs or ours in needed} | columns
     for ours, theirs in wanted.items():
         if theirs not in available:
-            hint = f"{listed(available)}; rename one, or set `columns: {{{ours}: <its name>}}` in the study"
+            hint = f"{listed(available)}; rename one, or name it in a study: `columns: {{{ours}: ...}}`"
             raise BadInput(f"{where}: there is no column {theirs!r}; there are: {hint}")
     return wanted
 
@@ -118,7 +118,7 @@ def refuse(frame: pl.DataFrame, bad: pl.Series, where: str, what: str) -> None:
     """Raise BadInput if the mask `bad` marks any row. The message says what is wrong, and the first row."""
     if bad.any():
         row = int(bad.arg_max() or 0)
-        raise BadInput(f"{where}: {bad.sum()} {what}, the first is row {row + 1} (id {frame['id'][row]!r})")
+        raise BadInput(f"{where}: {bad.sum()} {what}, the first is row {row} (id {frame['id'][row]!r})")
 
 
 def distinct(frame: pl.DataFrame, where: str, columns: Iterable[str] = ("text",)) -> pl.DataFrame:
