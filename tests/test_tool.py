@@ -127,7 +127,7 @@ def test_bad_input_is_one_line_and_exit_code_2(own_folder, capsys, command, says
 
 
 def test_a_name_in_quotes_may_have_a_comma():
-    args = commands().parse_args(["audit", "dump.npy", "--labels", 'law, "tax, customs",', "--defences", ""])
+    args = commands().parse_args(["audit", "dump.npy", "--labels", 'law,\n"tax, customs",', "--defences", ""])
     assert (args.labels, args.defences) == (("law", "tax, customs"), ())
 
 

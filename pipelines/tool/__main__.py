@@ -127,7 +127,7 @@ def commands() -> Parser:
 
 def _names(text: str) -> tuple[str, ...]:
     """Return names separated by commas; one with a comma stands in double quotes."""
-    [names] = csv.reader([text], skipinitialspace=True)
+    [names] = csv.reader([" ".join(text.split())], skipinitialspace=True)  # csv refuses line breaks
     return tuple(name.strip() for name in names if name.strip())
 
 
