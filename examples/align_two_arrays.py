@@ -5,7 +5,6 @@ python examples/align_two_arrays.py
 """
 
 import numpy as np
-import torch
 
 from pipelines import fit
 from pipelines.tool import encoders
@@ -15,8 +14,7 @@ SIDE, HELD_OUT = 3000, 500
 
 def main() -> None:
     """Fit on different texts, print the verdict, then measure on texts that were in neither side."""
-    cpu = torch.device("cpu")
-    first, second = encoders.opened("wordllama", cpu), encoders.opened("minilm", cpu)
+    first, second = encoders.opened("wordllama"), encoders.opened("minilm")
     texts = encoders.drawn(encoders.texts_of(None), 2 * SIDE + HELD_OUT, seed=0)
     held_out = texts[2 * SIDE :]
 

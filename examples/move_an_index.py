@@ -1,12 +1,11 @@
 """Move an index from wordllama to MiniLM by the command `migrate`, and search it.
 
 The texts are docstrings of the installed packages: 2,000 are the index, 2,000 others are embedded by the new
-encoder, and 200 by both: python examples/move_an_index.py
+encoder, and 200 by both. It writes into the current folder: python examples/move_an_index.py
 """
 
 import numpy as np
 import polars as pl
-import torch
 
 from pipelines.tool import encoders
 from pipelines.tool.__main__ import main as universal_geometry
@@ -16,8 +15,7 @@ INDEX, OTHERS, KNOWN = 2000, 2000, 200
 
 def main() -> None:
     """Write old.parquet and new.npy, make moved.parquet from them, and search it."""
-    cpu = torch.device("cpu")
-    old, new = encoders.opened("wordllama", cpu), encoders.opened("minilm", cpu)
+    old, new = encoders.opened("wordllama"), encoders.opened("minilm")
     texts = encoders.drawn(encoders.texts_of(None), INDEX + OTHERS, seed=0)
 
     # 1. The index, by the old encoder; the first 200 of its texts and 2,000 others, by the new one.

@@ -46,15 +46,18 @@ def row_of(name: str) -> Encoder:
     raise BadInput(f"encoder {name!r}: neither one of {names}, nor a folder, nor owner/name")
 
 
-def opened(name: str, device: torch.device, exact: bool = False, queries: bool = False) -> query.Encode:
-    """Return the encoder as a function. `exact`: in float32, with the model's own length of texts.
+def opened(
+    name: str, device: torch.device | str | None = None, exact: bool = False, queries: bool = False
+) -> query.Encode:
+    """Return the encoder as a function on `device`; None: a GPU if there is one.
 
-    `queries`: with its prompt of queries, if it has one.
+    `exact`: in float32, with the model's own length of texts. `queries`: with its prompt of queries, if it
+    has one.
     """
     row = row_of(name)
     if exact:
         row = row.model_copy(update={"precision": "float32", "max_tokens": None})
-    return query.as_function(folder_of(row), row, device, queries)
+    return query.as_function(folder_of(row), row, torch.device(device) if device else None, queries)
 
 
 def folder_of(row: Encoder) -> Path:

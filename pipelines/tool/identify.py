@@ -89,7 +89,7 @@ def fingerprint_of(name: str) -> Fingerprint:
     if kept and kept.is_file():
         return Fingerprint(**load_state(kept))
     print(f"identify: the fingerprint of {name}", file=sys.stderr, flush=True)
-    made = Fingerprint.of(encoders.opened(name, torch.device("cpu"))(fingerprint_texts()))
+    made = Fingerprint.of(encoders.opened(name, "cpu")(fingerprint_texts()))
     if kept:
         save_state(kept, asdict(made))
     return made
