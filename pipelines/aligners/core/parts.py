@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -50,9 +51,10 @@ class Parts:
     centroids: Tensor  # (clusters, d) of centred unit vectors
     aligned: Tensor  # (clusters,) bool
 
-    def rows(self, source: Tensor) -> Tensor:
+    def rows(self, source: Any) -> Tensor:
         """Mark the source vectors (n, d) for which the map is right. -> (n,) bool"""
-        cluster = nearness(normalize(source - self.mean, dim=1), self.centroids).argmax(1)
+        vectors = torch.as_tensor(source).to(self.mean)
+        cluster = nearness(normalize(vectors - self.mean, dim=1), self.centroids).argmax(1)
         return self.aligned[cluster]
 
     def save(self, path: Path) -> None:

@@ -101,10 +101,11 @@ class Linear(Translator):
         return centred @ self.map * self.scale + self.target_mean  # (n, target_dim)
 
 
-def save(translator: Translator, path: Path) -> None:
+def save(translator: Translator, path: str | Path) -> None:
     """Write `path`.safetensors, then `path`.json. Raises BadInput for a number that is not finite."""
     from safetensors.torch import save_file
 
+    path = Path(path)
     _check(translator, path)
     with atomic(path.with_suffix(".safetensors")) as draft:
         save_file({k: v.cpu().contiguous() for k, v in translator.state_dict().items()}, draft)
