@@ -213,6 +213,7 @@ def twice_named():
     [
         (lambda: None, EMBED | {"path": "gone/"}, "gone: there is no such file or folder"),
         (lambda: Path("void").mkdir(), EMBED | {"path": "void"}, r"void: there is no file \*\.parquet in it"),
+        (lambda: put("in/a/b/0.parquet", "x"), EMBED, r"in: a/b/0\.parquet is in a subfolder: move it up"),
         (lambda: lists([[1.0]]), EMBED, r"in/2\.parquet: there is no column 'text'; there are: vector"),
         (lambda: None, EMBED | {"column": "vector"}, r"in/0\.parquet: column 'vector' is .*, not text"),
         (lambda: put("in/2.parquet", "x"), EMBED, r"in/2\.parquet: cannot be read as Parquet"),

@@ -40,10 +40,16 @@ class Done:
 
 
 def listed(path: Path) -> list[Path]:
-    """Return the absolute paths of a folder's Parquet files, or of one file. Raises BadInput for none."""
+    """Return the absolute paths of a folder's Parquet files, or of one file.
+
+    Raises BadInput for none, and for one in a subfolder: outputs are named by the file alone.
+    """
     if not path.exists():
         raise BadInput(f"{path}: there is no such file or folder")
     shards = sorted(path.resolve().glob("*.parquet")) if path.is_dir() else [path.resolve()]
+    below = (shard.relative_to(path) for shard in sorted(path.glob("*/**/*.parquet")))
+    if nested := next((place for place in below if place.parts[0][0] not in "._"), None):
+        raise BadInput(f"{path}: {nested} is in a subfolder: move it up, or name the subfolder")
     if not shards:
         raise BadInput(f"{path}: there is no file *.parquet in it")
     return shards
