@@ -13,16 +13,16 @@ from dagster_dvc.graph import Stage
 
 def aligned(root: Path, stage: Stage) -> Found:
     """Warn of seeds whose verdict is not `aligned`. Rows of oracles and naive ones have no verdict."""
-    words = [verdict["label"] for verdict in _verdicts(_result(root, stage))]
-    other = sum(word != "aligned" for word in words)
-    line = f"{other} of {len(words)} verdicts are not aligned" if other else ""
-    return line, {"verdicts": len(words) or "none: oracles and naive rows get none", "not aligned": other}
+    labels = [verdict["label"] for verdict in _verdicts(_result(root, stage))]
+    other = sum(label != "aligned" for label in labels)
+    line = f"{other} of {len(labels)} verdicts are not aligned" if other else ""
+    return line, {"verdicts": len(labels) or "none: oracles and naive rows get none", "not aligned": other}
 
 
 def disjoint(root: Path, stage: Stage) -> Found:
     """Warn of texts on both sides of a fit, apart from the known pairs of its row, and of near-duplicates.
 
-    Of a joint fit, each number is that of the pair of spaces with most.
+    For a joint fit, each number is the largest of its pairs of spaces.
     """
     found = _result(root, stage)
     fits = [found, *(pair for pair in found.values() if isinstance(pair, dict))]
@@ -35,7 +35,7 @@ def disjoint(root: Path, stage: Stage) -> Found:
 def targets(root: Path, stage: Stage) -> Found:
     """Warn of audits in report/audit that missed a target of `--gate`.
 
-    Each page's newest audit counts; one that has not finished only until the same audit has run to its end.
+    An unfinished audit counts only until the same audit has run to its end.
     """
     pages = {path.stem: _json(path) for path in sorted((root / "report/audit").glob("*.json"))}
     whole = {name for name in pages if not name.endswith("-unfinished")}
@@ -52,7 +52,7 @@ CHECKS = {
 
 
 def _result(root: Path, stage: Stage) -> dict[str, Any]:
-    """Return the metrics of a row, empty if there are none: another check reports that."""
+    """Return the metrics of a row, empty if there are none: the checks of dagster_dvc report that."""
     return _json(root / "results" / stage.base / f"{stage.row}.json")
 
 

@@ -1,4 +1,4 @@
-"""Everything Dagster is told: `defs`, from the components of assets/defs."""
+"""Dagster loads `defs`: all components of assets/defs."""
 
 from pathlib import Path
 

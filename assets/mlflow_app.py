@@ -1,4 +1,4 @@
-"""MLflow's server behind the guard of Dagster's: `mlflow server --app-name own-pages`.
+"""MLflow's server with the same guard as Dagster's: `mlflow server --app-name own-pages`.
 
 MLflow checks the Origin of its REST interface, but not that of /graphql.
 """

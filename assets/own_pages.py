@@ -1,4 +1,4 @@
-"""A guard in front of a web server of this machine, against other web pages in the user's browser."""
+"""Protect a local web server from other web pages in the user's browser."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def refusal(scope: Scope) -> str:
     headers = Headers(scope=scope)
     try:
         host, origin = urlsplit(f"//{headers.get('host', '')}"), urlsplit(headers.get("origin", ""))
-    except ValueError:  # half of an IPv6 address
+    except ValueError:  # such as an IPv6 address without its closing bracket
         return "no address"
     if host.hostname not in LOCAL:
         return "foreign Host"

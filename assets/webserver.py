@@ -1,8 +1,8 @@
 """Dagster's web server, closed to other web pages.
 
 Dagster takes GraphQL mutations by GET and checks neither Host nor Origin, so any page in the user's browser
-could launch a run. This module starts the same server behind a check of both: `python -m assets.webserver`,
-with its usual arguments.
+could launch a run. `python -m assets.webserver` starts the same server, with its usual arguments, and checks
+both.
 """
 
 from __future__ import annotations
@@ -23,6 +23,6 @@ class Webserver(DagsterWebserver):
 
 
 if __name__ == "__main__":
-    # The name that Dagster's command line looks up
+    # Dagster's command line looks up this name
     app.DagsterWebserver = Webserver  # pyright: ignore[reportAttributeAccessIssue, reportPrivateImportUsage]
     main()

@@ -14,7 +14,7 @@ from dvc.repo import Repo
 from dagster_dvc.facts import metrics
 from dagster_dvc.graph import GraphError, Stage, lock, md5, one_line
 
-Found = tuple[str, dict[str, Any]]  # the fault ("" if there is none), and what is behind it
+Found = tuple[str, dict[str, Any]]  # what is wrong ("" if nothing is), and metadata
 Check = Callable[[Path, Stage], Found]  # takes the folder of the project and a stage
 
 
@@ -22,7 +22,7 @@ def checks(root: Path, stage: Stage, warnings: Mapping[str, Check]) -> dg.AssetC
     """Return the checks of one stage. They run after it in every job, and alone from its page."""
     every = {**errors_of(stage), **warnings}
     key = dg.AssetKey(stage.key)
-    specs = [dg.AssetCheckSpec(name, asset=key, description=_said(check)) for name, check in every.items()]
+    specs = [dg.AssetCheckSpec(name, asset=key, description=_summary(check)) for name, check in every.items()]
 
     @dg.multi_asset_check(name=f"{stage.op}__checks", specs=specs, can_subset=True)
     def body(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
@@ -34,7 +34,10 @@ def checks(root: Path, stage: Stage, warnings: Mapping[str, Check]) -> dg.AssetC
 
 
 def evaluations(root: Path, stage: Stage, warnings: Mapping[str, Check]) -> Iterator[dg.AssetCheckEvaluation]:
-    """Yield the result of each check of a stage that ran outside Dagster. It trusts files DVC knows."""
+    """Yield the result of each check of a stage that ran outside Dagster.
+
+    `as_locked` then trusts the md5s that DVC remembers.
+    """
     every = {**errors_of(stage), "as_locked": partial(as_locked, anew=False), **warnings}
     for name, check in every.items():
         line, numbers = check(root, stage)
@@ -60,7 +63,8 @@ def result(stage: Stage, name: str, found: Found, warns: bool) -> dict[str, Any]
     }
 
 
-def _said(check: Check) -> str:
+def _summary(check: Check) -> str:
+    """Return the first paragraph of the docstring of a check."""
     return (getdoc(check) or "").partition("\n\n")[0]
 
 

@@ -11,7 +11,7 @@ import dagster as dg
 
 from dagster_dvc.checks import Check, checks
 from dagster_dvc.experiments import experiment
-from dagster_dvc.graph import JOBS, Stage, is_valid_name, read, word
+from dagster_dvc.graph import JOBS, Stage, identifier, is_valid_name, read
 from dagster_dvc.repro import asset
 from dagster_dvc.sensor import lock_sensor
 
@@ -72,7 +72,7 @@ class DvcProjectComponent(dg.Component, dg.Resolvable, dg.Model):
             jobs=[everything, *groups, *([experiment(root, self.prefix)] if git else ()), *self.jobs()],
             schedules=[
                 dg.ScheduleDefinition(
-                    word(self.prefix, "nightly"),
+                    identifier(self.prefix, "nightly"),
                     job=everything,
                     cron_schedule="0 3 * * *",
                     description="runs `dvc repro` at 3:00; off until it is switched on",
@@ -87,7 +87,7 @@ def _jobs(prefix: str, stages: Mapping[str, Stage]) -> Iterator[dg.UnresolvedAss
     keys = {stage.name: dg.AssetKey(stage.key) for stage in stages.values()}
     # DVC runs one stage at a time, so a process for each step would only add seconds.
     job = partial(dg.define_asset_job, executor_def=dg.in_process_executor)
-    fixed = [word(prefix, name) for name in JOBS]
+    fixed = [identifier(prefix, name) for name in JOBS]
     yield job(fixed[0], [*keys.values()], description="all stages, like `dvc repro`")
     for group in dict.fromkeys(stage.group for stage in stages.values()):
         if is_valid_name(group) and group not in fixed:

@@ -8,7 +8,7 @@ import dagster as dg
 import yaml
 
 from dagster_dvc.facts import flat
-from dagster_dvc.graph import Loader, word
+from dagster_dvc.graph import Loader, identifier
 from dagster_dvc.repro import dvc, failure
 
 # train.rate=0.1: a new value of a parameter. No option of DVC, no added (+) or deleted (~) key, and no
@@ -29,14 +29,14 @@ def experiment(root: Path, prefix: str) -> dg.JobDefinition:
 
     Its launchpad shows an example: a number of params.yaml, as it is now.
     """
-    step = word(prefix, "dvc_exp_run")
+    step = identifier(prefix, "dvc_exp_run")
 
     @dg.op(config_schema={"set": [str]}, name=step, out=dg.Out(dg.Nothing))
     def op(context: dg.OpExecutionContext) -> None:
         changes = context.op_config["set"]
         bad = [change for change in changes if not OVERRIDE.fullmatch(change)]
         if bad or not changes:
-            said = f"{bad[0]!r} is no parameter=value" if bad else "no parameter is changed"
+            said = f"{bad[0]!r} is not parameter=value" if bad else "no parameter is changed"
             raise dg.Failure(f"set: {said}; an example: train.rate=0.1", allow_retries=False)
         words = ["exp", "run", "--temp", *(word for change in changes for word in ("-S", change))]
         outcome = dvc(root, words, context.run.run_id)
@@ -52,7 +52,7 @@ def experiment(root: Path, prefix: str) -> dg.JobDefinition:
         context.add_output_metadata(metadata | {"changed": dg.MetadataValue.md("\n".join(differs.output))})
 
     @dg.job(
-        name=word(prefix, "experiment"),
+        name=identifier(prefix, "experiment"),
         config={"ops": {step: {"config": {"set": list(example(root / "params.yaml"))}}}},
         description="`dvc exp run --temp -S ...`: params.yaml stays as it is",
     )

@@ -18,7 +18,7 @@ import yaml
 
 from dagster_dvc.graph import Entry, Loader, Stage, one_line
 
-INLINE = 400_000  # bytes. Dagster's database keeps a copy for every run, so larger files are named, not shown
+INLINE = 400_000  # bytes. Dagster's database keeps a copy for every run, so larger files are only named
 ROWS = 50
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 More = Callable[[Stage], dict[str, Any]]  # metadata that a project adds to a stage that has run
@@ -47,7 +47,7 @@ def metrics(root: Path, stage: Stage) -> dict[str, float]:
     """Return every number in the metrics files that exist, {"top1/mean": 0.8}. Raises ValueError for a
     damaged file.
 
-    A number of a folder has its file's path in front: {"evaluate/wasserstein/top1": 0.8}.
+    If a metrics output is a folder, the path of the file is put in front: {"evaluate/wasserstein/top1": 0.8}.
     """
     numbers = dict[str, float]()
     for path in (root / name for name in stage.metrics):
@@ -78,14 +78,14 @@ def within(root: Path, paths: Iterable[str]) -> Iterator[str]:
 
 
 def show(path: Path) -> Any:
-    """Return a PNG as a picture, a CSV or TSV as a table, Markdown as text; the path of any other or large
-    file.
+    """Return a PNG as a picture, a CSV or TSV as a table, Markdown as text. Return the path of any
+    other file, and of a large one.
     """
     if path.is_file() and path.stat().st_size <= INLINE:
         if path.suffix == ".png":
             picture = base64.b64encode(path.read_bytes()).decode()
             return dg.MetadataValue.md(f"![{path.stem}](data:image/png;base64,{picture})")
-        with suppress(ValueError, csv.Error):  # not UTF-8, or not a table: nothing that a stage must fail for
+        with suppress(ValueError, csv.Error):  # not UTF-8, or not a table: no reason for a stage to fail
             if path.suffix == ".md":
                 return dg.MetadataValue.md(path.read_text(encoding="utf-8"))
             if path.suffix in DELIMITERS and (rows := _rows(path)):

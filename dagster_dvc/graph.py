@@ -28,14 +28,14 @@ from dvc_data.hashfile.db import HashFileDB
 from dvc_data.hashfile.state import StateNoop
 from dvc_objects.fs.local import localfs
 
-JOBS = ("everything", "experiment")  # the jobs beside those of the groups
-PARSED = re.compile(r"failed to parse '([^']+)'")  # DVC, of a template
-SHELL = re.compile(r"[\s;&|<>()$`\\\"'*?\[\]{}#~!]|^-")  # characters that a shell reads, or an option
+JOBS = ("everything", "experiment")  # all other jobs have the name of a group
+PARSED = re.compile(r"failed to parse '([^']+)'")  # in DVC's messages about templates
+SHELL = re.compile(r"[\s;&|<>()$`\\\"'*?\[\]{}#~!]|^-")  # special to a shell, or the start of an option
 FAST: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class Loader(FAST):
-    """Read YAML 1.2, which DVC writes: PyYAML alone takes 1e-05 for a string and `no` for false.
+    """Read YAML 1.2, which DVC writes: PyYAML alone reads 1e-05 as a string and `no` as false.
 
     It is ten times as fast as DVC's own reader.
     """
@@ -54,7 +54,7 @@ for kind, pattern in SCALARS.items():
 
 
 class GraphError(Exception):
-    """Say in one line, mostly DVC's own, why dvc.yaml, params.yaml or dvc.lock cannot be read."""
+    """One line, mostly from DVC, that says why dvc.yaml, params.yaml or dvc.lock cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Stage:
 
     @property
     def group(self) -> str:
-        return word(self.prefix, self.base)
+        return identifier(self.prefix, self.base)
 
     @property
     def row(self) -> str | None:
@@ -98,7 +98,7 @@ class Stage:
             for part in (self.prefix, self.base, self.row)
             if part
         ]
-        return tuple(parts) if is_valid_name(word(*parts)) else (f"{parts[0]}_",)
+        return tuple(parts) if is_valid_name(identifier(*parts)) else (f"{parts[0]}_",)
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ def read(root: Path, prefix: str = "") -> dict[str, Stage]:
     """Return every stage of root/dvc.yaml by name, upstream first.
 
     Tracked files (`dvc add`), remote dependencies and pipelines of other folders are left out. Raises
-    GraphError if DVC cannot read the file, and for a row whose name a shell would not read as one plain word.
+    GraphError if DVC cannot read the file, and for a row whose name a shell would interpret.
     """
     try:
         repo = Repo(str(root))  # the root itself, or a folder above it
@@ -303,13 +303,14 @@ def _outside(stage: Stage, listed: Iterable[str]) -> tuple[str, ...]:
 
 
 def _ops(stages: Iterable[Stage]) -> list[str]:
-    """Name the steps. No two of them, and no step and a job, may have one name: `report` becomes
-    `report_stage`, and `a-b` beside `a.b` becomes `a_b_stage`. Nor may a step be a reserved word (`import`).
+    """Return a name for each step. It differs from those of other steps and of jobs, and is no reserved word.
+
+    The step of `report` is `report_stage`, and that of `a-b` beside `a.b` is `a_b_stage`.
     """
-    taken = {word(s.prefix, job) for s in stages for job in JOBS} | {s.group for s in stages}
+    taken = {identifier(s.prefix, job) for s in stages for job in JOBS} | {s.group for s in stages}
     ops = []
     for stage in stages:
-        op = word(*stage.key)
+        op = identifier(*stage.key)
         while op in taken or not is_valid_name(op):
             op += "_stage"
         taken.add(op)
@@ -317,7 +318,7 @@ def _ops(stages: Iterable[Stage]) -> list[str]:
     return ops
 
 
-def word(*parts: str) -> str:
+def identifier(*parts: str) -> str:
     """Join the parts that are not empty. Steps, groups and jobs allow letters, digits and _ only."""
     return re.sub(r"\W", "_", "_".join(part for part in parts if part), flags=re.ASCII)
 

@@ -10,7 +10,7 @@ from dvc.repo import Repo
 
 from dagster_dvc.graph import Entry, Stage, md5, overlap
 
-OTHER = "other than "  # prefix of a version of an input that is newer than the one that the stage read
+OTHER = "other than "  # prefix of the version of an input that has changed since the stage read it
 Now = Callable[[str], str | None]  # the md5 of a file or folder as it is now
 
 
@@ -20,8 +20,8 @@ def tags(
     """Return Dagster's tags of an event: versions of the data, of the code, and of every input that the stage
     has read.
 
-    All come from dvc.lock but one: if a stage reads a folder into which others write (`results`), `now` gives
-    its md5. Without `now` the folder counts as unchanged since the stage read it.
+    All come from dvc.lock, with one exception: if a stage reads a folder into which others write (`results`),
+    `now` gives its md5. Without `now` the folder counts as unchanged since the stage read it.
     """
     entry = entries[stage.name]
     out = {
@@ -48,13 +48,13 @@ def _read(entry: Entry, upstream: Stage, made: Entry, now: Now | None) -> str:
     return made.version(upstream)
 
 
-def in_line(tags: Mapping[str, str]) -> bool:
+def up_to_date(tags: Mapping[str, str]) -> bool:
     """Return whether every input was read in its current version."""
     return not any(value.startswith(OTHER) for value in tags.values())
 
 
-def digests(root: Path) -> Now:
-    """Return the `now` of a project. It computes each path once."""
+def current_md5s(root: Path) -> Now:
+    """Return the `now` of a project, a function that computes each md5 once."""
 
     @cache
     def now(path: str) -> str | None:

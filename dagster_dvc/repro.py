@@ -21,7 +21,7 @@ from dagster_dvc.facts import More, facts
 from dagster_dvc.graph import Stage, lock
 from dagster_dvc.provenance import tags
 
-GRACE_SECONDS = 20.0  # that a cancelled stage has to save its state before it is killed
+GRACE_SECONDS = 20.0  # in which a cancelled stage can save its state; then it is killed
 TAIL = 30  # lines of output kept with a failure
 PROGRESS_BAR = re.compile(r"\d+%\|")
 EXIT_CODE = re.compile(r"exited with (-?\d+)$")
@@ -29,7 +29,7 @@ EXIT_CODE = re.compile(r"exited with (-?\d+)$")
 
 @dataclass(frozen=True)
 class Outcome:
-    """Hold how a child process ended. `errors` has its last lines on stderr."""
+    """How a child process ended. output, errors: its last lines on stdout and stderr."""
 
     code: int
     output: tuple[str, ...]
@@ -47,7 +47,7 @@ def asset(root: Path, stages: Mapping[str, Stage], stage: Stage, more: More) -> 
             raise failure(stage.name, stage.cmd, outcome)
         with Repo(str(root), _wait_for_lock=True) as repo, repo.lock:
             entries = lock(root)
-        if not (entry := entries.get(stage.name)):  # it is `frozen` and has never run
+        if not (entry := entries.get(stage.name)):  # a frozen stage that has never run
             raise dg.Failure(f"{stage.name}: dvc.lock does not have it; is it frozen?", allow_retries=False)
         took = {"status": _status(stage, outcome.output), "took": round(outcome.seconds, 2)}
         return dg.MaterializeResult(
@@ -113,7 +113,7 @@ def dvc(root: Path, words: list[str], run_id: str, keep: int | None = TAIL) -> O
 
 
 def failure(what: str, command: str, outcome: Outcome) -> dg.Failure:
-    """Return the last line of the stage as a Failure, or DVC's if the stage printed none or was killed."""
+    """Return a Failure with the stage's last line, or with DVC's if the stage printed none or was killed."""
     lines = [line for line in outcome.errors if line.strip()]
     output = [line for line in lines if not line.startswith("ERROR: ") and not PROGRESS_BAR.search(line)]
     *_, by_dvc = "", *(line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: "))
@@ -139,7 +139,8 @@ def _status(stage: Stage, output: tuple[str, ...]) -> str:
 def _echo(source: TextIO, sink: TextIO, kept: deque[str]) -> None:
     for line in source:
         kept.append(line.rstrip("\n"))
-        with suppress(OSError, ValueError):  # a sink that is closed or has not all letters; the child goes on
+        # The child goes on if the sink is closed or cannot encode a character
+        with suppress(OSError, ValueError):
             sink.write(line)
             sink.flush()
 

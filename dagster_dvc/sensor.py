@@ -12,7 +12,7 @@ from dvc.repo import Repo
 from dagster_dvc import provenance
 from dagster_dvc.checks import Check, evaluations
 from dagster_dvc.facts import More, facts
-from dagster_dvc.graph import Entry, GraphError, Stage, digest, lock, word
+from dagster_dvc.graph import Entry, GraphError, Stage, digest, identifier, lock
 
 OUTSIDE = "ran outside Dagster"
 RUNNING = [
@@ -38,7 +38,7 @@ def lock_sensor(
     """
 
     @dg.sensor(
-        name=word(prefix, "dvc_lock"),
+        name=identifier(prefix, "dvc_lock"),
         minimum_interval_seconds=30,
         default_status=dg.DefaultSensorStatus.RUNNING,
         asset_selection=[dg.AssetKey(stage.key) for stage in stages.values()],
@@ -58,12 +58,12 @@ def lock_sensor(
         seen = digest({name: entry.digest for name, entry in there.items()})
         if seen == context.cursor:
             return dg.SkipReason("dvc.lock has not changed")
-        now = provenance.digests(root)
+        now = provenance.current_md5s(root)
         made, found = [], []
         for name, entry in there.items():
             stage = stages[name]
             tags = provenance.tags(stages, entries, stage, now)
-            if _news(context.instance, stage, entry, tags):
+            if _is_new(context.instance, stage, entry, tags):
                 key, metadata = dg.AssetKey(stage.key), {"status": OUTSIDE} | facts(root, stage, entry)
                 made.append(dg.AssetMaterialization(key, OUTSIDE, metadata | more(stage), tags=tags))
                 found += evaluations(root, stage, checks_of(stage))
@@ -72,10 +72,10 @@ def lock_sensor(
     return sensor
 
 
-def _news(instance: dg.DagsterInstance, stage: Stage, entry: Entry, tags: Mapping[str, str]) -> bool:
+def _is_new(instance: dg.DagsterInstance, stage: Stage, entry: Entry, tags: Mapping[str, str]) -> bool:
     """Return True if dvc.lock is newer than Dagster's last event, or a stale stage is up to date again."""
     event = instance.get_latest_materialization_event(dg.AssetKey(stage.key))
     last = event.asset_materialization if event else None
     if not last or "lock" not in last.metadata or last.metadata["lock"].value != entry.digest:
         return True
-    return provenance.in_line(tags) and not tags.items() <= (last.tags or {}).items()
+    return provenance.up_to_date(tags) and not tags.items() <= (last.tags or {}).items()
