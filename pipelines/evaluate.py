@@ -1,7 +1,6 @@
 """evaluate: measure a translator on true pairs and, if the row names `queries`, on judged retrieval.
 
-Writes means and errors of each seed, metrics, and the points of the report's picture. MLflow's params also
-hold the rows that this row names (`Study.named`).
+Writes the scores of each seed with standard errors, metrics, and the points of the report's picture.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Evaluate, params
 
-PICTURED = 16_384  # pairs that set the centres and axes of the picture
-POINTS = 1000  # of these, the pairs that it shows
+PICTURED = 16_384  # pairs from which the centres and axes of the picture are computed
+POINTS = 1000  # pairs that the picture shows
 COLUMNS = [f"{cloud}_{axis}" for cloud in ("untranslated", "translated", "target") for axis in "xy"]
 
 
@@ -89,7 +88,7 @@ def scored(
     Pairs are ranked, and vectors centred, within their batch. The scores are on the CPU.
     """
     parts = [rows[part] for part in translation.batches(len(rows), batch)]
-    # `paired_scores` makes batches, too: len(part) keeps this part whole
+    # `paired_scores` divides into batches, too: with len(part) this part is one batch
     scores = [translation.paired_scores(translator(source[part]), target[part], len(part)) for part in parts]
     return {measure: torch.cat([of_part[measure] for of_part in scores]).cpu() for measure in scores[0]}
 

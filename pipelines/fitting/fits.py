@@ -31,8 +31,8 @@ from pipelines.study import Align, AlignJointly, aligner_module
 
 RESTART = 10_000_019  # added to a seed for each restart; far from REPLICATE and from usual seeds
 LARGE = 2**30  # bytes of vectors above which fits run one after the other, each on all cores
-CURVES = ".curves.jsonl"
-Translators = dict[Pair, Translator]  # of one draw, by source and target space
+CURVES = ".curves.jsonl"  # ending of files with the logged metrics of fits in other processes
+Translators = dict[Pair, Translator]  # of one fit, by source and target space
 
 
 class Draw(NamedTuple):
@@ -85,7 +85,7 @@ class Candidate:
     def judge_by(self, others: Sequence[Translators], vectors: Mapping[str, Tensor]) -> None:
         """Judge each translator by its highest agreement with any other fit.
 
-        One is enough, because two wrong fits rarely agree (`core.verdict`).
+        Agreement with one fit is enough, because two wrong fits rarely agree (`core.verdict`).
         """
         for pair, translator in self.fit.items():
             source, target = (vectors[space] for space in pair)
@@ -113,7 +113,7 @@ def opened(
 ) -> Iterator[tuple[dict[str, store.Embeddings], torch.device, Path]]:
     """Yield the spaces of a row by name, its device and the folder of its unfinished work.
 
-    All processes of the row share the folder. more: digests of whatever else its fits are made from.
+    All processes of the row share the folder. more: digests of all other inputs of the fits.
     """
     device = resolve(row.device, float64=True)
     with distributed.process_group(device):
@@ -202,7 +202,7 @@ def fit_seeds(
     draws = [Draw(seed, restart) for seed in seeds]
     if work.judged:
         seed = replicate_seed(work.row)
-        # With another seed, and so to other texts: some draws of the texts are too hard for any restart
+        # Another seed, so other texts: some draws of texts are too hard for any restart
         draws += [] if seed is None else [Draw(seed + restart, restart, replicate=True)]
     # Each process makes its share
     mine = draws[distributed.rank() :: distributed.world_size()]
@@ -241,7 +241,7 @@ def run_fits(fits: Sequence[Callable[[], object]], aligner: str, clouds: Sequenc
 
 def stored_fit(work: Work, draw: Draw) -> Translators:
     """Return a fit from disk. Make it if it is not there, so that a killed run loses no finished fit."""
-    folder = work.folder / "fits" / draw.name  # another one for a replicate with the seed of a fit
+    folder = work.folder / "fits" / draw.name  # the name tells a replicate from a fit of the same seed
     paths = {pair: folder.joinpath(*pair) for pair in work.subfolders}
     if not all(path.with_suffix(".json").exists() for path in paths.values()):  # `save` writes .json last
         log = None if draw.replicate or draw.restart else _log(work, draw.seed)  # one curve for each seed

@@ -3,17 +3,17 @@
 Files in `studies/` use the short form. `make study` writes the full rows into params.yaml, where dvc.yaml
 reads them. A full row may stand in a study, too: expanding it again changes nothing.
 
-**Keys that can be derived may be left out.** In evaluate, attributes, inverters, invert and bulk, names of
-corpora, encoders and aligners that contradict the rows they are derived from are errors. Other keys below are
-defaults.
+**Keys that can be derived may be left out.** In evaluate, attributes, inverters, invert and bulk, a corpus,
+encoder or aligner that contradicts the row from which it is derived is an error. All other keys below are
+defaults, and a row may have other values.
 
 - corpora: `kind` is the name of the row if that is a kind, else `passages`.
 - encoders: `model` is the name of the row.
 - corpora, encoders: `path` is a file that DVC watches, so that a change of it runs the stage again. With
   `source: library` and `wheel` it is the file of pinned versions, with `synthetic` the word lists, with `hub`
   the code that downloads.
-- finetune, align_jointly: `start` is an earlier model from which the fit starts. Else it is a path of code
-  that DVC watches: of new networks in finetune (if the row has a `network`), of the aligner in align_jointly.
+- finetune, align_jointly: `start` is an earlier model from which the fit starts. Without one it is code that
+  DVC watches: that of new networks in finetune (if the row has a `network`), the aligner's in align_jointly.
 - embed: a row `<corpus>-<encoder>` has this `corpus` and this `encoder`. Missing rows of spaces that other
   rows name are added.
 - geometry: `corpus` is the name of the row.
@@ -213,7 +213,7 @@ class Expansion:
 
     def fill_evaluate(self, name: str, row: Rows) -> None:
         self.translated(name, row)
-        row.pop("corpus", None)  # no key of full rows: source and target name it
+        row.pop("corpus", None)  # full rows have no `corpus`: source and target name it
 
     def fill_attributes(self, name: str, row: Rows) -> None:
         self.translated(name, row)

@@ -277,9 +277,9 @@ def try_encoders(
 ) -> Attempt:
     """Fit and judge a translator for each encoder. Append the results, and return the best attempt.
 
-    Encoders of the dump's width come first. Once one of them is aligned, partial, or named by its
-    fingerprint, or several side by side are aligned or partial, no further one of another width is tried.
-    Once the dump's own encoder is aligned, no further one is.
+    Encoders of the dump's width are tried first. Once the dump's own encoder is aligned, no other is tried.
+    Encoders of another width are left out once one of the dump's width is aligned, partial or named by its
+    fingerprint, or once several encoders side by side are aligned or partial.
     """
     attempts, found, own_found = [], False, False
     for place, (encoder, (encode, same_width)) in enumerate(opened.items()):
