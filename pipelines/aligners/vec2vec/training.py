@@ -26,7 +26,7 @@ Weighted = dict[str, tuple[Tensor, float]]  # a loss and its weight, by name
 
 @dataclass
 class Pass:
-    """One batch through the networks, by encoder or by ordered pair of encoders."""
+    """One batch through the networks, by encoder or by ordered pair of encoders. Letters: see networks.py."""
 
     x: dict[str, Tensor]  # (b, d)
     latents: dict[str, Tensor]  # T A x, (b, width)
@@ -38,9 +38,9 @@ class Pass:
 class Training:
     """Hold translator, discriminators and their optimisers. `step` trains on one batch.
 
-    Every ordered pair of encoders is trained. With `learning`, only pairs with one of these encoders are, and
-    all other encoders are frozen. For the discriminator `latent`, latents of the `real` encoders are real:
-    those of the first encoder, or of all frozen ones.
+    Every ordered pair of encoders is trained. With `learning`, only pairs with one of these encoders are
+    trained, and all other encoders are frozen. For the discriminator `latent`, latents of the `real` encoders
+    are real: those of the first encoder, or of all frozen ones.
     """
 
     def __init__(

@@ -157,9 +157,9 @@ def fit(
 ) -> Linear:
     """Fit a map from source (n, d) to target (m, e).
 
-    A known pair whose source vector is of another encoder than most is not used. Raises BadInput if that
-    leaves none, and for fewer distinct vectors than clusters, NaN, constant vectors, dimension 1, and pairs
-    out of range.
+    If the source mixes encoders, only known pairs of the most frequent encoder are used. Raises BadInput if
+    none of the pairs remains, and for fewer distinct vectors than clusters, NaN, constant vectors, dimension
+    1, and pairs out of range.
     """
     known = checked_pairs(pairs, len(source), len(target)).cpu()
     generator = torch.Generator().manual_seed(seed)
@@ -217,7 +217,7 @@ def fit_jointly(
 
 
 def _moved(pairs: Tensor, rows: Tensor) -> Tensor:
-    """Return those of the pairs (k, 2) whose source row is among `rows`, in order, by its place there."""
+    """Return the pairs (k, 2) whose source row is in sorted `rows`; its position there replaces it."""
     kept = pairs[torch.isin(pairs[:, 0], rows)]
     return torch.stack([torch.searchsorted(rows, kept[:, 0].contiguous()), kept[:, 1]], 1)
 
