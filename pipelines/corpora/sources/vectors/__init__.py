@@ -21,16 +21,18 @@ def rows(p: VectorsCorpus) -> pl.DataFrame:
 
     `columns` maps `vector`, `id` and `split` to the file's own names. Rows are numbered if there is no id.
     Raises BadInput, which names the file, for vectors of different dimensions, vectors that are zero or not
-    finite, repeated ids, or fewer than two vectors.
+    finite, or fewer than two vectors.
     """
     path = located(p.path)
     vectors = Stored(path, p.columns.get("vector"), p.collection).matrix()
-    ids = formats.words(path, p.columns.get("id"), ("id", "ids"))
-    if ids is None:
-        ids = [f"{path.stem}-{i}" for i in range(len(vectors))]
-    _check(path, vectors, ids)
-    frame = pl.DataFrame({"id": ids}).with_columns(text=pl.lit(None, pl.String))
-    for name, column, usual in (("split", p.columns.get("split"), ("split",)), ("document", p.document, ())):
+    _check(path, vectors)
+    numbers = [f"{path.stem}-{i}" for i in range(len(vectors))]
+    frame = pl.DataFrame({"id": numbers}).with_columns(text=pl.lit(None, pl.String))
+    for name, column, usual in (
+        ("id", p.columns.get("id"), ("id", "ids")),
+        ("split", p.columns.get("split"), ("split",)),
+        ("document", p.document, ()),
+    ):
         if values := formats.words(path, column, usual):
             if len(values) != len(vectors):
                 raise BadInput(f"{path}: {len(vectors)} vectors, but {len(values)} values of {name}")
@@ -65,14 +67,10 @@ class Stored:
         return np.concatenate(blocks)
 
 
-def _check(path: Path, vectors: np.ndarray, ids: list[str]) -> None:
-    if len(ids) != len(vectors):
-        raise BadInput(f"{path}: {len(vectors)} vectors, but {len(ids)} ids")
+def _check(path: Path, vectors: np.ndarray) -> None:
     if len(vectors) < 2:
         raise BadInput(f"{path}: {len(vectors)} vectors are too few to align")
     squares = np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)
     for bad, what in ((~np.isfinite(squares), "not finite"), (squares == 0, "zero")):
         if bad.any():
             raise BadInput(f"{path}: {bad.sum()} vectors are {what}, the first in row {bad.argmax()}")
-    if len(set(ids)) < len(ids):
-        raise BadInput(f"{path}: ids are not unique")
