@@ -85,7 +85,7 @@ def test_no_document_has_rows_in_both_halves(sizes, seed, pairs, limit):
 
 
 def test_a_replicate_of_few_documents_leaves_one_out():
-    replicate = Part(0, 2, "train", replicate=True, documents=True)
+    replicate = Part(row(splits=["train", "test"]), 0, 2, replicate=True)
     for count in (2, 3, 4):
         few = in_documents([10] * count)
         assert len({*few.documents[rows_of_part(few, "source", 0, replicate)]}) == count - 1

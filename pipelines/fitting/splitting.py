@@ -46,7 +46,7 @@ def halves(
         raise BadInput(
             f"align: {row.pairs} known pairs asked for, but {source.name} and {target.name} share {common}"
         )
-    part_x, part_y = (part_of_row(row, number, 2, replicate, row.pairs) for number in (0, 1))
+    part_x, part_y = (Part(row, number, 2, replicate, row.pairs) for number in (0, 1))
     rows_x = rows_of_part(source, "source", seed, part_x)[: row.limits[0]]
     # Both sides of one corpus need the same shuffle, so that their parts are disjoint. Splits are anyway.
     salt = "source" if same or row.splits else "target"
@@ -67,7 +67,7 @@ def paired_vectors(
 ) -> tuple[Tensor, Tensor]:
     """Return true pairs, for oracles only: the texts of the source's part, up to the smaller limit."""
     store.check_same_texts(source, target)
-    rows = rows_of_part(source, "source", seed, part_of_row(row, 0, 2))
+    rows = rows_of_part(source, "source", seed, Part(row, 0, 2))
     rows = rows[: min((most for most in row.limits if most is not None), default=None)]
     return source.vectors[rows], target.vectors[rows]
 
@@ -101,7 +101,7 @@ def rows_of_parts(
         for other in [first, *others] if same else others:  # of one corpus, or paired
             store.check_same_texts(other, space)
         salt = "source" if same else f"corpus {space.metadata.get('corpus')}"
-        part = part_of_row(row, number, row.parts or len(groups), replicate)
+        part = Part(row, number, row.parts or len(groups), replicate)
         limit = row.limits[1 if group[0] in row.paired else 0]  # the second is of the paired spaces
         rows = rows_of_part(space, salt, seed, part)[:limit]
         rows_of |= dict.fromkeys(group, rows)
@@ -114,36 +114,27 @@ class Part(NamedTuple):
     The first `known` of the shuffled train texts are in no part: they are the known pairs.
     """
 
+    row: Align | AlignJointly
     number: int
     count: int
-    split: str | None
-    replicate: bool  # take a random three quarters of `split`, because all seeds see the same split
-    documents: bool  # no two parts have texts of one document
+    replicate: bool = False  # take a random three quarters of a split, because all seeds see the same split
     known: int = 0
-
-
-def part_of_row(
-    row: Align | AlignJointly, number: int, count: int, replicate: bool = False, known: int = 0
-) -> Part:
-    """Return the part that a row gives to one of `count` sides."""
-    split = row.splits[number] if row.splits else None
-    return Part(number, count, split, replicate, row.halves == "documents", known)
 
 
 def rows_of_part(space: store.Embeddings, salt: str, seed: int, part: Part) -> Tensor:
     """Return the rows of a part in random order. Raises BadInput for fewer than two."""
-    generator = generator_of(salt, seed)
-    rows = shuffled(space, generator, part.split or "train")
-    if part.split is None:
+    generator, splits, documents = generator_of(salt, seed), part.row.splits, part.row.halves == "documents"
+    split = splits[part.number] if splits else "train"
+    rows = shuffled(space, generator, split)
+    if not splits:
         rows = rows[part.known :]
-        rows = rows[assign_parts(space, rows, part.count, part.documents, generator) == part.number]
+        rows = rows[assign_parts(space, rows, part.count, documents, generator) == part.number]
     elif part.replicate:
-        parts = assign_parts(space, rows, 4, part.documents, generator)
+        parts = assign_parts(space, rows, 4, documents, generator)
         rows = rows[parts < parts.max()]  # of few documents none may begin in the last quarter
     if len(rows) < 2:
-        whole = part.documents and (part.replicate or part.split is None)
+        whole = documents and (part.replicate or not splits)
         why = "; whole documents go to one side: `halves: rows` divides them" if whole else ""
-        split = part.split or "train"
         raise BadInput(
             f"{space.name}: too few rows of split {split!r} for one side of this fit: {len(rows)}{why}"
         )
