@@ -192,9 +192,7 @@ def measured(guesses: list[Guesses], victim: Victim, embed: Queries, row: Invert
     true, frames = embed.space(victim.target), []
     for g in progress(guesses, what="measure", unit="methods"):
         recovered: list[list[str]] = [[] for _ in g.texts]
-        recoverable = [0] * len(g.texts)
         for fact in facts.check(g.texts, victim.facts):
-            recoverable[fact.example] += 1
             if fact.recovered:
                 recovered[fact.example].append(f"{fact.kind}: {fact.fact}")
         columns: dict[str, Any] = {
@@ -204,7 +202,6 @@ def measured(guesses: list[Guesses], victim: Victim, embed: Queries, row: Invert
             "text": victim.texts,
             "guess": g.texts,
             "facts": recovered,
-            "recoverable": recoverable,
             "queries": g.queries,
         }
         if row.judge is not None:

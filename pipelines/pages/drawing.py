@@ -27,7 +27,7 @@ def draw(study: Study) -> None:
     """Draw all that has a table with rows in it, or metrics."""
     for name, _, frame in tables(study, "finetune", "curve.csv"):
         pictures.curves(picture_path("finetune", name, "curve"), frame)
-        pictures.steps(picture_path("finetune", name, "steps"), frame)
+        pictures.plane(picture_path("finetune", name, "steps"), frame, "step")
     for name, row, frame in tables(study, "similarity", "layers.csv"):
         title = f"cosine of a token's vectors in two layers of {row.encoder}"  # SBERT-WK, section III
         path = picture_path("similarity", name, "layers")
@@ -125,13 +125,15 @@ def attack(path: Path, names: dict[str, str], shares: dict[str, Interval], title
 def planes(study: Study) -> None:
     """Draw all encoders that were measured on the same pairs, once: for the first of their rows."""
     for every in grouped(study, "similarity", "corpus", "split").values():
-        points = {
-            name: (metrics["uniformity"], metrics["alignment"], metrics["spearman"])
-            for name, (_, metrics) in every.items()
-            if math.isfinite(metrics["alignment"])
-        }
-        if points:
-            pictures.plane(picture_path("similarity", next(iter(points)), "plane"), points)
+        rows = [
+            (name, m["uniformity"], m["alignment"], m["spearman"])
+            for name, (_, m) in every.items()
+            if math.isfinite(m["alignment"])
+        ]
+        if rows:
+            columns = ["name", "uniformity", "alignment", "Spearman x 100"]
+            points = pl.DataFrame(rows, schema=columns, orient="row")
+            pictures.plane(picture_path("similarity", rows[0][0], "plane"), points, columns[-1])
 
 
 def zero_shot(study: Study) -> None:

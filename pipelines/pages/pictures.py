@@ -80,28 +80,23 @@ def curves(path: Path, curve: pl.DataFrame) -> None:
         ax.set(xlabel="step", ylabel="STS dev, Spearman x 100")
 
 
-def steps(path: Path, curve: pl.DataFrame) -> None:
-    """Draw the plane of uniformity and alignment by step (SimCSE, figure 2)."""
-    with figure(path, figsize=(5.4, 3.6)) as (fig, ax):
-        ax.plot(curve["uniformity"], curve["alignment"], color="0.8", lw=1, zorder=1)
-        at = ax.scatter(curve["uniformity"], curve["alignment"], c=curve["step"], cmap="viridis", s=24)
-        ax.set(xlabel="uniformity (lower: more even)", ylabel="alignment (lower: positives nearer)")
-        fig.colorbar(at, label="step")
+def plane(path: Path, points: pl.DataFrame, colour: str) -> None:
+    """Draw points on the plane of uniformity and alignment: steps (SimCSE, figure 2), or encoders with their
+    names (figure 3).
 
-
-def plane(path: Path, points: dict[str, tuple[float, float, float]]) -> None:
-    """Draw encoders on the plane of uniformity and alignment (SimCSE, figure 3).
-
-    name -> (uniformity, alignment, Spearman x 100)
+    points: columns uniformity, alignment, one for the colour, and `name` of encoders.
     """
+    names = points["name"] if "name" in points.columns else []
+    x, y = points["uniformity"], points["alignment"]
     with figure(path, figsize=(6.4, 4.4)) as (fig, ax):
-        uniformity, alignment, spearman = zip(*points.values(), strict=True)
-        at = ax.scatter(uniformity, alignment, c=spearman, cmap="viridis", s=40)
-        for name, (x, y, _) in points.items():
-            ax.annotate(name, (x, y), xytext=(4, 4), textcoords="offset points", fontsize=7)
+        if not len(names):
+            ax.plot(x, y, color="0.8", lw=1, zorder=1)
+        at = ax.scatter(x, y, c=points[colour], cmap="viridis", s=32)
+        for place, name in enumerate(names):
+            ax.annotate(name, (x[place], y[place]), xytext=(4, 4), textcoords="offset points", fontsize=7)
         ax.margins(x=0.25, y=0.15)  # room for the names
         ax.set(xlabel="uniformity (lower: more even)", ylabel="alignment (lower: positives nearer)")
-        fig.colorbar(at, label="Spearman x 100")
+        fig.colorbar(at, label=colour)
 
 
 def similarity_map(path: Path, names: list[str], values: np.ndarray, title: str) -> None:
