@@ -75,7 +75,7 @@ audit: $(READY) raw  ## make audit VECTORS=dump [TEXTS=my/texts]: what do these 
 	@python -m pipelines.tool audit $${TEXTS:+--texts "$$TEXTS"} -- "$$VECTORS"
 
 publish: $(READY)  ## make publish ROW=wasserstein [SEED=1]: register its translator or encoder in MLflow
-	@test -n "$$ROW" || { echo "which? make publish ROW=<row of align or finetune> [SEED=1]" >&2; exit 2; }
+	@test -n "$$ROW" || { echo "which? make publish ROW=<row of align or finetune, or row/source/target of align_jointly> [SEED=1]" >&2; exit 2; }
 	@python -m pipelines.publish "$$ROW" $${SEED:+"$$SEED"}
 
 ui: $(READY) scm  ## Dagster and MLflow side by side; Ctrl-C stops both

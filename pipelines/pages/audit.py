@@ -122,8 +122,8 @@ def conclusion(findings: Findings) -> str:
         return (
             f"Verdict: {best.verdict} with {best.encoder} (score {best.score:.2f}), for {best.share:.0%} of "
             "the vectors. An attacker can map them into the space of this encoder. What he reads there also "
-            "depends on his texts (`--texts`): if they are unlike those behind the dump, topics and guesses "
-            "say nothing about the dump."
+            "depends on his texts (`--texts`): if they are unlike those behind the dump, topics and inverted "
+            "texts say nothing about the dump."
         )
     if best.verdict == "doubtful":
         return (

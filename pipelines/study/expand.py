@@ -35,9 +35,9 @@ name and in all its values, not in keys.
 - `matrix` lists the values of each slot. Every combination of values is a row. A key such as `a b` sets two
   slots together, and its value is a list of lists:
   `"{a}-{b}-{n}": {matrix: {a b: [[gtr, gte], [e5, gte]], n: [5, 10]}, source: "nq-{a}", ...}` is four rows.
-- Any other slot is the name of a table, and takes the names of the rows that the study lists; rows that are
-  added to `embed` do not count. `"{align}": {pictures: false}` in evaluate is one row for each row of align.
-  The table must stand earlier in TABLES.
+- A slot that is not in `matrix` is the name of a table that stands earlier in TABLES. It takes the names of
+  the rows that the study lists there, without the rows that are added to `embed`:
+  `"{align}": {pictures: false}` in evaluate is one row for each row of align.
 - If several rows have one name, a written row wins over one from a matrix, and both win over one from a
   table.
 """

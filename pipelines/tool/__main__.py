@@ -138,7 +138,7 @@ def _json(parser: Parser, default: Any = False) -> None:
 def _stored(parser: Parser, files: str = "") -> None:
     """Add the options that choose vectors of a file; `files`: how to choose them of two."""
     parser.add_argument("--column", help=f"the column, array or key that holds the vectors{files}")
-    parser.add_argument("--collection", help=f"of Chroma, or the table of LanceDB or sqlite-vec{files}")
+    parser.add_argument("--collection", help=f"collection of Chroma, table of LanceDB or sqlite-vec{files}")
 
 
 def _fits(parser: Parser) -> None:

@@ -122,7 +122,7 @@ class Attempt:
 
 
 def audit(dump: Path, options: Options, keep: Callable[[Findings], object] | None = None) -> Findings:
-    """Attack a dump. Topics, inverted texts and defences are computed only if an encoder is aligned.
+    """Attack a dump. Topics, inverted texts and defences need an attack that is *aligned* or *partial*.
 
     After the first fit, `keep` gets what is done whenever a step begins, and Ctrl-C ends the audit with what
     is done. Raises BadInput for a dump or texts that cannot be read.
