@@ -838,10 +838,20 @@ def test_few_vectors_are_not_compared_with_encoders_of_another_width(world, monk
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("few.txt", "2 distinct texts"), ("no.txt", "no such file"), ("", "a path is empty")],
+    [
+        ("few.txt", "2 distinct texts"),
+        ("no.txt", "no such file"),
+        ("", "a path is empty"),
+        ("prose.csv", "there are: prose, title; rename one to 'text'$"),  # no study could name it
+        ("empty.csv", "empty.csv: no table in it$"),
+        ("mails", "mails/a.mbox: mbox files in a folder are not read: name the file$"),
+    ],
 )
 def test_texts_too_few_or_absent_are_one_line(world, name, message):
     put("few.txt", "a\n\nb")
+    put("prose.csv", "prose,title\nx,y\n")
+    put("empty.csv", "")
+    put("mails/a.mbox", "")
     with refusal(message):
         world(ALIGNED, texts=name)
 

@@ -136,7 +136,7 @@ PRIVATE = "my secret diagnosis"
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
-        ("t.csv", "prose,title\nx,y\n", "no column 'text'; there are: prose, title"),
+        ("t.csv", "prose,title\nx,y\n", "no column 'text'; there are: prose, title; rename one to 'text'"),
         ("t.csv", "text\na\n \nb\n", "empty, the first is row 1"),
         ("t.csv", "text\na\nb\na\n", "2 rows share their text, the first is row 0"),
         ("t.csv", "text\n", "no rows"),

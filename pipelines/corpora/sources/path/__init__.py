@@ -55,7 +55,7 @@ def _folder(path: Path) -> pl.DataFrame:
     if not files:
         raise BadInput(f"{path}: an empty folder")
     if boxes := [file for file in files if file.suffix.lower() == ".mbox"]:
-        raise BadInput(f"{boxes[0]}: mbox files in a folder are not read: name one of them as `path`")
+        raise BadInput(f"{boxes[0]}: mbox files in a folder are not read: name the file")
     families = {file: family for file in files if (family := _family(file.relative_to(path)))}
     if not families:
         try:
@@ -66,7 +66,7 @@ def _folder(path: Path) -> pl.DataFrame:
     [(family, _)] = Counter(families.values()).most_common(1)
     chosen = [file for file in files if families.get(file) == family]
     others = [file for file in files if families.get(file) != family]
-    skipped = f"; skipped {_counts(others)}: a corpus has one kind of files" if others else ""
+    skipped = f"; skipped {_counts(others)}: only one kind of files is read" if others else ""
     print(f"{path}: {_counts(chosen)} read{skipped}")
     if family == "documents":
         ids = [printable(file.relative_to(path)) for file in chosen]
@@ -118,8 +118,8 @@ def _separated(path: Path, separator: str) -> pl.DataFrame:
     deque(_lines(path), 0)  # check all of them
     try:
         return pl.read_csv(path, separator=separator, infer_schema=False)
-    except pl.exceptions.PolarsError as error:  # its message quotes the text
-        raise BadInput(f"{path}: {_fault(path, separator) or type(error).__name__}") from None
+    except pl.exceptions.PolarsError:  # its message quotes the text
+        raise BadInput(f"{path}: {_fault(path, separator) or 'no table in it'}") from None
 
 
 def _fault(path: Path, separator: str) -> str:
