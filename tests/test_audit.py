@@ -831,9 +831,20 @@ def test_few_vectors_are_not_compared_with_encoders_of_another_width(world, monk
     np.save("dump.npy", np.load("dump.npy")[:50])
     encode = Mock(return_value=torch.ones(1, 20))
     monkeypatch.setattr(encoders, "opened", lambda *_: encode)
-    with refusal(r"\d\d vectors, but a fit needs at least 100"):
+    with refusal(r"dump.npy: \d\d vectors, but a fit needs at least 100"):
         world(ALIGNED)
     encode.assert_called_once_with(["width"])
+
+
+def test_messages_about_vectors_name_the_file_or_the_encoder(world, monkeypatch):
+    np.save("line.npy", np.arange(1.0, 301)[:, None])
+    options = audits.Options("own.txt", ("minilm",))
+    for attack in (audits.audit, identify.fits):
+        with refusal("^line.npy: vectors of dimension 1 have no geometry"):
+            attack(Path("line.npy"), options)
+    monkeypatch.setattr(encoders, "opened", lambda *_: lambda texts: torch.ones(len(texts), 20))
+    with refusal(r"^encoder minilm: all \d+ vectors are the same"):
+        world(ALIGNED)
 
 
 @pytest.mark.parametrize(

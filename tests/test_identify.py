@@ -71,7 +71,7 @@ def test_what_the_numbers_do_not_name_is_fitted(capsys, monkeypatch):
 
 def test_too_few_vectors_for_a_fit_are_compared_with_fingerprints(capsys):
     for count, why in (
-        (50, "50 vectors; at least 100 are needed"),
+        (50, "dump.npy: 50 vectors; at least 100 are needed"),
         (1, "dump.npy: 1 vector: nothing to align"),
     ):
         found = named(capsys, vectors(3, count), "--fit")

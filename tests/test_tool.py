@@ -102,7 +102,7 @@ def test_every_command_explains_itself(command, capsys):
         ("translate apply no here.npy --out x.parquet", "no: no translators there"),
         ("translate apply no here.npy --out x.txt", "vectors are written to files"),
         ("translate fit here.npy here.npy --out here.npy", "here.npy/seed-0.safetensors: cannot be written"),
-        ("translate judge no here.npy two.npy", "rows must be pairs"),
+        ("translate judge no here.npy two.npy", "here.npy: 9 vectors, and two.npy 2: rows must be pairs"),
         ("translate judge no here.npy same.npy", "same.npy: all 9 vectors are the same"),
         ("validate no.yaml", "no.yaml: "),
         ("identify no.npy", "no.npy: there is no such file"),
@@ -194,11 +194,11 @@ def test_a_map_is_fitted_applied_and_judged_on_files(own_folder, monkeypatch, ca
     assert main([*apply, "m.npy"]) == 0  # holds vectors alone
     np.save("nan.npy", np.append(np.zeros((limits.BLOCK, 64)), np.full((1, 64), np.nan), 0))
     told = refused(capsys, *["translate", "apply", "map", "nan.npy", "--out", "m.npy"])
-    place = f"not finite, the first in row 0 (counted from row {limits.BLOCK})"
-    assert f"nan.npy: 1 vectors are too large or {place}" in told
+    assert f"nan.npy: 1 vectors are too large or not finite, the first in row {limits.BLOCK}\n" in told
     np.save("thin.npy", turned[:100, :3])
+    told = refused(capsys, *["translate", "judge", "map", "thin.npy", "true.npy"])
+    assert "thin.npy: vectors of 3 dimensions; the map reads 64" in told
     for wrong in (
-        "judge map thin.npy true.npy",
         "apply map thin.npy --out x.npy",
         "fit old.npy new.npy --out map --seed 1",  # the folder has seed 0
         "fit old.npy new.npy --out old.npy",

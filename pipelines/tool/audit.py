@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipelines.aligners.core.cloud import dimensions
+from pipelines.aligners.core.cloud import checked, dimensions
 from pipelines.aligners.core.parts import judge_parts
 from pipelines.aligners.core.translator import Linear, Translator
 from pipelines.aligners.core.verdict import WHOLE, Verdict
@@ -157,6 +157,8 @@ def audit(dump: Path, options: Options, keep: Callable[[Findings], object] | Non
     steps = Steps("audit", weights, begun)
     try:
         best = try_encoders(vectors, texts, opened, options, steps, findings.tried)
+        if best is None:
+            raise BadInput(f"{dump}: {len(vectors)} vectors, but a fit needs at least {LEAST}")
         if findings.evidence:
             exploit(taken, vectors, best, options, steps, findings, truth)
         elif options.defences:
@@ -239,7 +241,7 @@ def sampled(dump: Path, options: Options) -> tuple[dumps.Sample, Tensor]:
     """Return a sample of a dump, and its vectors (n, d) on the device."""
     device = resolve(options.device, float64=True)
     taken = dumps.sample(dump, options.limit, options.seed, options.column, options.collection)
-    return taken, torch.from_numpy(taken.vectors).to(device)
+    return taken, checked(str(dump), torch.from_numpy(taken.vectors)).to(device)
 
 
 def known_texts(options: Options) -> list[str]:
@@ -274,8 +276,10 @@ def try_encoders(
     options: Options,
     steps: Steps,
     tried: list[Tried],
-) -> Attempt:
+) -> Attempt | None:
     """Fit and judge a translator for each encoder. Append the results, and return the best attempt.
+
+    With fewer than LEAST vectors no translator is fitted, so there may be none.
 
     Encoders of the dump's width are tried first. Once the dump's own encoder is aligned, no other is tried.
     Encoders of another width are left out once one of the dump's width is aligned, partial or named by its
@@ -288,7 +292,7 @@ def try_encoders(
                 del steps.weights[f"encoder {name}"]
             break
         steps.begin(f"encoder {encoder}")
-        known = encode(texts).to(vectors.device)
+        known = checked(f"encoder {encoder}", encode(texts)).to(vectors.device)
         fingerprint = Fingerprint.of(known)
         if len(vectors) < LEAST and not fingerprint.names(vectors):
             continue  # too few for a fit
@@ -318,9 +322,7 @@ def try_encoders(
         found |= named or (right is not None and (same_width or "+" in encoder))
         if named:  # no fit was made, so its time tells nothing
             steps.weights[f"encoder {encoder}"] = 0.0
-    if not tried:
-        raise BadInput(f"{len(vectors)} vectors, but a fit needs at least {LEAST}")
-    return attempts[tried.index(best_of(tried))]
+    return attempts[tried.index(best_of(tried))] if tried else None
 
 
 def fingerprint_share(vectors: Tensor, fingerprint: Fingerprint) -> float:

@@ -105,7 +105,7 @@ def fits(path: Path, options: audit.Options) -> list[Tried]:
     """Fit the dump to each encoder, as an audit does. Raises BadInput for under `audit.LEAST` vectors."""
     _, vectors = audit.sampled(path, options)
     if len(vectors) < audit.LEAST:
-        raise BadInput(f"{len(vectors)} vectors; at least {audit.LEAST} are needed")
+        raise BadInput(f"{path}: {len(vectors)} vectors; at least {audit.LEAST} are needed")
     opened = audit.by_width(vectors, options)
     steps = audit.Steps("identify", {f"encoder {name}": 1.0 for name in opened})
     tried: list[Tried] = []

@@ -72,8 +72,11 @@ def judge(args: Namespace) -> Answer:
     files = sides(args, args.source, args.target)
     source, target = map(cloud, files)
     if len(source) != len(target):
-        raise BadInput(f"{len(source)} source vectors and {len(target)} target vectors: rows must be pairs")
+        sizes = f"{len(source)} vectors, and {args.target} {len(target)}"
+        raise BadInput(f"{args.source}: {sizes}: rows must be pairs")
     translator = arrays.load(args.map)
+    if (width := translator.source_dim) != source.shape[1]:
+        raise BadInput(f"{args.source}: vectors of {source.shape[1]} dimensions; the map reads {width}")
     if (width := translator(source[:1]).shape[1]) != target.shape[1]:
         raise BadInput(f"{args.target}: vectors of {target.shape[1]} dimensions; the map gives {width}")
     found = summary(scored(translator, source, target, torch.arange(len(source)), BATCH))
