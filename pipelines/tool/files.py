@@ -16,7 +16,7 @@ from pipelines.aligners.core.cloud import checked
 from pipelines.aligners.core.parts import Parts
 from pipelines.aligners.core.translator import Translator
 from pipelines.corpora.core.files import located
-from pipelines.corpora.sources.vectors import Stored, formats, limits
+from pipelines.corpora.sources.vectors import Stored, formats
 from pipelines.runtime.errors import BadInput, listed
 from pipelines.runtime.files import atomic, check_writable, reading, sweep
 
@@ -127,11 +127,15 @@ def _table(source: Stored) -> tuple[str, Iterator[pa.RecordBatch]] | None:
         if not others and formats.is_vectors(schema.field(name).type):
             if len({*schema.names}) < len(schema):
                 raise BadInput(f"{source.path}: columns share a name: {listed(schema.names)}")
-            return name, _of_parquet(files)
+            return name, _of_parquet(files, name)
     return None
 
 
-def _of_parquet(files: list[Path]) -> Iterator[pa.RecordBatch]:
-    for file in files:
-        with reading(file, "not a whole parquet file, or a vector is missing"):
-            yield from pq.ParquetFile(file).iter_batches(limits.BLOCK)
+def _of_parquet(files: list[Path], column: str) -> Iterator[pa.RecordBatch]:
+    for path in files:
+        with reading(path, "not a whole parquet file"):
+            file = pq.ParquetFile(path)
+            names = [column, *(name for name in file.schema_arrow.names if name != column)]
+            schema = pa.schema([file.schema_arrow.field(name) for name in names])
+            for batch in formats.of_groups(path, file, names):  # polars, which may read it, has other types
+                yield batch.cast(schema)

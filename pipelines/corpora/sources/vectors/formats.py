@@ -146,10 +146,10 @@ def parquet(path: Path, column: str | None) -> Blocks:
     """
     file = pq.ParquetFile(path)
     names = columns_of(path, file.schema_arrow, column)
-    return _rows_of(path, _of_groups(path, file, names), names)
+    return _rows_of(path, of_groups(path, file, names), names)
 
 
-def _of_groups(path: Path, file: pq.ParquetFile, names: list[str]) -> Iterator[pa.RecordBatch]:
+def of_groups(path: Path, file: pq.ParquetFile, names: list[str]) -> Iterator[pa.RecordBatch]:
     """Yield record batches, of fewer rows if the vectors are long: a row group's metadata tells.
 
     Arrow reads no missing list of a fixed size, so polars reads row groups that have one.
