@@ -115,6 +115,15 @@ def test_every_command_explains_itself(command, capsys):
         ("translate fit one.npy here.npy --out map", "one.npy: 1 vectors, but at least 2"),
         ("migrate one.npy here.npy --out x.npy", "one.npy: 1 vectors, but at least 2"),
         ("identify here.npy --device warp", "'warp' is none of"),
+        ("identify here.npy --no-fit --device cpu", "--device: only fits use this"),
+        ("identify here.npy --seed 0", "--seed: only fits use this, and 9 distinct vectors get one"),
+        ("identify here.npy --encoders ''", "--encoders: at least one"),
+        ("identify here.npy --column a", "--column: no column can be chosen in here.npy"),
+        ("audit here.npy --collection a", "--collection: no collection can be chosen in here.npy"),
+        ("translate judge no here.npy two.npy --column a,b", "can be chosen in here.npy or two.npy"),
+        ("translate apply no here.npy --out x.npy --column a", "--column: no column can be chosen in here"),
+        ("translate fit here.npy two.npy --out map --restarts -1", "--restarts -1: a number from 0 to"),
+        ("migrate here.npy two.npy --out x.npy --column ,b", "can be chosen in here.npy or two.npy"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(own_folder, capsys, command, says):

@@ -73,9 +73,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def answer_of(args: argparse.Namespace) -> Answer:
-    """Run the function of a command. Raises BadInput for a seed that no generator takes."""
-    if (getattr(args, "seed", None) or 0) not in range(SEEDS):
-        raise BadInput(f"--seed {args.seed}: a number from 0 to {SEEDS - 1} is needed")
+    """Run the function of a command.
+
+    Raises BadInput for a seed that no generator takes, and for a column or collection of files without any.
+    """
+    for name in ("seed", "restarts"):
+        if (getattr(args, name, None) or 0) not in range(SEEDS):
+            raise BadInput(f"--{name} {vars(args)[name]}: a number from 0 to {SEEDS - 1} is needed")
+    if getattr(args, "column", None) or getattr(args, "collection", None):
+        import_module("pipelines.tool.files").check_choices(args)
     module, function = args.run.split(".")
     with redirect_stdout(sys.stderr):  # notes of readers: stdout is the answer's
         return getattr(import_module(f"pipelines.tool.{module}"), function)(args)
@@ -161,7 +167,8 @@ def _attacked(parser: Parser) -> None:
     )
     add("--limit", type=int, help="vectors of the dump, drawn at random: 20,000 by default")
     add("--known", type=int, help="texts of the attacker, drawn at random: 6,000 by default")
-    add("--quick", action="store_true", help="give up after 30 candidate maps: may miss a leak")
+    quick = "give up after 30 candidate maps: may miss a leak"
+    add("--quick", action="store_true", default=None, help=quick)  # None: not given
     add("--seed", type=int, help="of the fits and of what is drawn: 0 by default")
     add("--device", help="cpu, cuda, cuda:1; by default a GPU if there is one")
 

@@ -23,6 +23,15 @@ from pipelines.runtime.files import atomic, check_writable, reading, sweep
 WRITTEN = (".parquet", ".arrow", ".npy")
 
 
+def check_choices(args: Namespace) -> None:
+    """Raise BadInput for --column or --collection if no file of the command has any to choose from."""
+    names = ("dump", "old", "new", "source", "target", "queries", "old_queries")
+    paths = [located(given) for name in names if (given := getattr(args, name, None))]
+    for option, has in (("column", formats.has_columns), ("collection", formats.has_collections)):
+        if getattr(args, option) and not any(map(has, paths)):
+            raise BadInput(f"--{option}: no {option} can be chosen in {' or '.join(map(str, paths))}")
+
+
 def sides(args: Namespace, first: str, second: str) -> list[Stored]:
     """Return the vectors of two files. `--column` and `--collection` may be FIRST,SECOND."""
     columns, collections = (

@@ -31,15 +31,19 @@ FITTED = 1000  # with fewer vectors no verdict was ever *aligned*, so a fit need
 def run(args: Namespace) -> Answer:
     """Name the encoder by a fingerprint, else by a fit."""
     path = located(args.dump)
-    of_fits = {"texts": None, "limit": None, "known": None, "seed": None, "quick": False}
-    unused = [f"--{name}" for name, default in of_fits.items() if getattr(args, name) != default]
+    of_fits = ("texts", "limit", "known", "seed", "quick", "device")
+    unused = [f"--{name}" for name in of_fits if getattr(args, name) is not None]
     if args.fit is False and unused:
         raise BadInput(f"{' '.join(unused)}: only fits use this, and --no-fit makes none")
     if args.texts:
         located(args.texts)  # before any work
-    args.encoders = args.encoders or tuple(encoders.installed())
+    if args.encoders is None:
+        args.encoders = tuple(encoders.installed())
     options = audit.Options.of(args)
     vectors = first(path, options)
+    if args.fit is None and len(vectors) < FITTED and unused:
+        few = f"only fits use this, and {len(vectors)} distinct vectors get one only with --fit"
+        raise BadInput(f"{path}: {' '.join(unused)}: {few}")
     fingerprints = {name: fingerprint_of(name) for name in options.encoders}
     same_width = {name: one for name, one in fingerprints.items() if len(one.mean) == vectors.shape[1]}
     matches = {name: float(one.match(vectors).mean()) for name, one in same_width.items()}

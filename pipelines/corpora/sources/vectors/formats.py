@@ -70,12 +70,27 @@ def blocks(path: Path, column: str | None = None, collection: str | None = None)
     raise BadInput(f"{path}: vectors are read from {known}, not {suffix or 'a file without a suffix'}")
 
 
+def has_columns(path: Path) -> bool:
+    """Return whether the vectors of a file or folder have columns, arrays or keys to choose from."""
+    chroma = path.name == stores.CHROMA or (path / stores.CHROMA).is_file()
+    return not chroma and READERS.get(path.suffix.lower()) not in (npy, stores.index)
+
+
+def has_collections(path: Path) -> bool:
+    """Return whether a file or folder has collections or tables to choose from."""
+    return path.suffix.lower() in SQLITE or (path / stores.CHROMA).is_file() or _is_lance(path)
+
+
+def _is_lance(path: Path) -> bool:
+    return path.suffix == ".lance" or any(path.glob("*.lance"))
+
+
 def _of_folder(path: Path, column: str | None, collection: str | None) -> Blocks:
     if (path / stores.CHROMA).is_file():
         return _checked("Chroma folder", stores.chroma, [path], collection)
     if (path / "meta.json").is_file() and (path / "collection").is_dir():
         raise BadInput(f"{path}: a local folder of Qdrant holds pickles: {EXPORTS['.snapshot']}")
-    if path.suffix == ".lance" or any(path.glob("*.lance")):
+    if _is_lance(path):
         return _checked("LanceDB folder", lance, [path], column, collection)
     files = shards(path)
     if not files:
