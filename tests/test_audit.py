@@ -853,7 +853,7 @@ def test_messages_about_vectors_name_the_file_or_the_encoder(world, monkeypatch)
         ("few.txt", "2 distinct texts"),
         ("no.txt", "no such file"),
         ("", "a path is empty"),
-        ("prose.csv", "there are: prose, title; rename one to 'text'$"),  # no study could name it
+        ("prose.csv", "there are: prose, title; rename one to 'text'"),
         ("empty.csv", "empty.csv: no table in it$"),
         ("mails", "mails/a.mbox: mbox files in a folder are not read: name the file$"),
     ],

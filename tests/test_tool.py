@@ -203,13 +203,17 @@ def test_a_map_is_fitted_applied_and_judged_on_files(own_folder, monkeypatch, ca
     assert main([*apply, "m.npy"]) == 0  # holds vectors alone
     np.save("nan.npy", np.append(np.zeros((limits.BLOCK, 64)), np.full((1, 64), np.nan), 0))
     told = refused(capsys, *["translate", "apply", "map", "nan.npy", "--out", "m.npy"])
-    assert f"nan.npy: 1 vectors are too large or not finite, the first in row {limits.BLOCK}\n" in told
+    at = f"the first in row 0 (counted from row {limits.BLOCK})\n"
+    assert f"nan.npy: 1 vectors are too large or not finite, {at}" in told
     ids, rows = [str(i) for i in range(100)], [*held.tolist()[:70], None, *held.tolist()[71:]]
     for size in (64, -1):  # lists of a fixed size, or of any
         gap = pa.table({"id": ids, "vector": pa.array(rows, pa.list_(pa.float32(), size))})
         pq.write_table(gap, "gap.parquet", row_group_size=60)
         told = refused(capsys, *["translate", "apply", "map", "gap.parquet", "--out", "m.parquet"])
-        assert "gap.parquet: 1 vectors are not of dimension 64, the first in row 70\n" in told
+        assert (
+            "gap.parquet: 1 vectors are not of dimension 64, the first in row 10 (counted from row 60)\n"
+            in told
+        )
     np.save("thin.npy", turned[:100, :3])
     told = refused(capsys, *["translate", "judge", "map", "thin.npy", "true.npy"])
     assert "thin.npy: vectors of 3 dimensions; the map reads 64" in told

@@ -96,7 +96,7 @@ def texts_of(where: Path | None) -> list[str]:
 
 def column_of_texts(path: Path) -> list[str | None]:
     """Return the text of every row of a file or folder; None where it is missing or blank."""
-    texts = mapped(read(path), None, str(path))["text"].to_list()
+    texts = mapped(read(path), {}, str(path))["text"].to_list()
     return [text if text and not text.isspace() else None for text in texts]
 
 

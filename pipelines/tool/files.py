@@ -103,9 +103,7 @@ def _translated(source: Stored, translator: Translator, parts: Parts | None) -> 
         try:
             table = function(batch)
         except BadInput as error:  # which numbers the rows of this batch
-            said, word, row = str(error).rpartition(" in row ")
-            said = f"{said}{word}{rows + int(row)}" if word else f"{error} (counted from row {rows})"
-            raise BadInput(f"{source.path}: {said}") from None
+            raise BadInput(f"{source.path}: {error} (counted from row {rows})") from None
         table = table.select([name for name in table.column_names if name != "aligned"])
         if parts:
             flat = batch.column(column).flatten().cast(pa.float32(), safe=False)

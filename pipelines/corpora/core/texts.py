@@ -39,8 +39,8 @@ def rows(p: HubCorpus | PathCorpus, table: pl.DataFrame) -> pl.DataFrame:
     return cleaned(frame, where, p.chunk)
 
 
-def mapped(frame: pl.DataFrame, columns: dict[str, str] | None, where: str) -> pl.DataFrame:
-    """Select columns and rename them by `columns`, ours -> theirs, and by USUAL. None: no study names any.
+def mapped(frame: pl.DataFrame, columns: dict[str, str], where: str) -> pl.DataFrame:
+    """Select columns and rename them by `columns`, ours -> theirs, and by USUAL.
 
     id, text and split become strings, and labels lists of strings; other columns keep their type. Without an
     id, rows are numbered. Raises BadInput for a column that is not there or cannot be text, and for a table
@@ -50,7 +50,7 @@ def mapped(frame: pl.DataFrame, columns: dict[str, str] | None, where: str) -> p
         raise BadInput(f"{where}: no rows")
     wanted = chosen(frame.columns, columns, where)
     text = wanted["text"]
-    if text != "text" and "text" not in (columns or {}):
+    if text != "text" and "text" not in columns:
         print(f"{where}: the text is column {text!r}, as there is no column `text`")
     with quiet(where, "columns that cannot be text"):
         out = frame.select(pl.col(theirs).alias(ours) for ours, theirs in wanted.items())
@@ -68,7 +68,7 @@ def mapped(frame: pl.DataFrame, columns: dict[str, str] | None, where: str) -> p
 
 def chosen(
     available: list[str],
-    columns: dict[str, str] | None,
+    columns: dict[str, str],
     where: str,
     usual: dict[str, tuple[str, ...]] = USUAL,
     needed: Iterable[str] = ("text",),
@@ -78,12 +78,11 @@ def chosen(
     Raises BadInput for a column of `columns` or `needed` that is not there.
     """
     found = {ours: next((name for name in names if name in available), "") for ours, names in usual.items()}
-    wanted = {ours: theirs or ours for ours, theirs in found.items() if theirs or ours in needed}
-    wanted |= columns or {}
+    wanted = {ours: theirs or ours for ours, theirs in found.items() if theirs or ours in needed} | columns
     for ours, theirs in wanted.items():
         if theirs not in available:
-            hint = f"{listed(available)}; rename one to {theirs!r}"
-            hint += "" if columns is None else f", or name it in the study: `columns: {{{ours}: ...}}`"
+            study = f"in a study: `columns: {{{ours}: <its name>}}`"
+            hint = f"{listed(available)}; rename one to {theirs!r} ({study})"
             raise BadInput(f"{where}: there is no column {theirs!r}; there are: {hint}")
     return wanted
 
