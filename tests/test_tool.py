@@ -31,7 +31,7 @@ from pipelines.fitting.fits import write_verdicts
 from pipelines.runtime.files import MACHINE
 from pipelines.study.expand import expand
 from pipelines.study.reading import read
-from pipelines.tool import Answer, doctor, encoders, translate, validate
+from pipelines.tool import Answer, audit, doctor, encoders, translate, validate
 from pipelines.tool.__main__ import commands, main
 from tests.small import ROOT, completed, put, refusal, two_encoders, write_yaml
 
@@ -82,6 +82,8 @@ def test_every_command_explains_itself(command, capsys):
     out = capsys.readouterr().out
     assert f"example: universal-geometry {command}" in out
     assert "exit codes:" in out
+    example = out.partition("\nexample: ")[2].partition("\n")[0]
+    assert ("--out" in example) == (command in ("audit", "translate", "migrate"))  # which write files
     assert ("FIRST,SECOND" in out) == (command == "migrate")  # the others read one file
 
 
@@ -138,6 +140,7 @@ def test_bad_input_is_one_line_and_exit_code_2(own_folder, capsys, command, says
 def test_a_name_in_quotes_may_have_a_comma():
     args = commands().parse_args(["audit", "dump.npy", "--labels", 'law,\n"tax, customs",', "--defences", ""])
     assert (args.labels, args.defences) == (("law", "tax, customs"), ())
+    assert audit.plain(args.labels) == 'law, "tax, customs"'  # as the page shows it
 
 
 def test_a_map_is_fitted_applied_and_judged_on_files(own_folder, monkeypatch, capsys):

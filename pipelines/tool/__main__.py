@@ -107,7 +107,8 @@ def commands() -> Parser:
         _json(one)
         return one
 
-    _audit(command("audit.run", "attack a dump of vectors, and write one page", "audit dump.parquet"))
+    example = "audit dump.parquet --texts my/texts --out report/audit"
+    _audit(command("audit.run", "attack a dump of vectors, and write one page", example))
     _translate(
         command(
             "translate.fit",

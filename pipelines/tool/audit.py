@@ -544,7 +544,9 @@ def plain(value: Any) -> str:
     """Return the value of an option as a user would write it."""
     if value in (None, ()):
         return "none"
-    return ", ".join(value) if isinstance(value, tuple) else str(value)
+    if isinstance(value, tuple):
+        return ", ".join(f'"{name}"' if "," in name else name for name in value)
+    return str(value)
 
 
 def page_name(dump: Path, options: Options) -> str:
