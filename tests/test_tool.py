@@ -28,6 +28,7 @@ from pipelines.aligners.core.verdict import Verdict
 from pipelines.corpora.sources.vectors import limits
 from pipelines.fitting import arrays, fits
 from pipelines.fitting.fits import write_verdicts
+from pipelines.runtime.device import resolve
 from pipelines.runtime.files import MACHINE
 from pipelines.study.expand import expand
 from pipelines.study.reading import read
@@ -299,6 +300,16 @@ def test_all_maps_are_compared_only_if_the_first_fail(own_folder, monkeypatch, c
     more = ["old.npy", "--texts", "texts.txt", "--encoders", "wordllama"]
     assert main([*command.split(), *more]) == 0
     assert [*dict.fromkeys(call.args[2].repeats for call in fit.call_args_list)] == repeats
+
+
+def test_from_python_a_device_is_named_as_on_the_command_line_and_a_path_as_text(own_folder, monkeypatch):
+    with refusal("device: 'warp' is none of auto, cpu, cuda"):
+        encoders.opened("wordllama", "warp")
+    monkeypatch.setattr(encoders, "folder_of", lambda row: Path())
+    monkeypatch.setattr(encoders.query, "as_function", lambda folder, row, device, queries: device)
+    assert encoders.opened("wordllama", "auto") == encoders.opened("wordllama") == resolve()
+    put("texts.txt", "a\n\nb")
+    assert encoders.texts_of("texts.txt") == ["a", "b"]
 
 
 def test_this_folder_may_be_an_encoder():

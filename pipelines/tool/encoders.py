@@ -14,6 +14,7 @@ from pipelines.corpora.sources import library
 from pipelines.corpora.sources.path import read
 from pipelines.encoders import query, sources
 from pipelines.measures.vectors import shuffled
+from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import writing
 from pipelines.study import Encoder, LibraryCorpus
@@ -49,7 +50,7 @@ def row_of(name: str) -> Encoder:
 def opened(
     name: str, device: torch.device | str | None = None, exact: bool = False, queries: bool = False
 ) -> query.Encode:
-    """Return the encoder as a function on `device`; None: a GPU if there is one.
+    """Return the encoder as a function on `device`; None: a GPU if there is one. Raises BadInput.
 
     `exact`: in float32, with the model's own length of texts. `queries`: with its prompt of queries, if it
     has one.
@@ -57,7 +58,8 @@ def opened(
     row = row_of(name)
     if exact:
         row = row.model_copy(update={"precision": "float32", "max_tokens": None})
-    return query.as_function(folder_of(row), row, torch.device(device) if device else None, queries)
+    there = device if isinstance(device, torch.device) else resolve(device or "auto")
+    return query.as_function(folder_of(row), row, there, queries)
 
 
 def folder_of(row: Encoder) -> Path:
@@ -87,16 +89,16 @@ def cache(name: str) -> Path:
     return Path(home) / "universal-geometry" / f"{name}-{metadata.version('universal-geometry')}"
 
 
-def texts_of(where: Path | None) -> list[str]:
+def texts_of(where: str | Path | None) -> list[str]:
     """Return the distinct texts of a file or folder; None: of the docstrings of all installed packages."""
     if where is None:
         return docstrings(sorted({dist.name for dist in metadata.distributions() if dist.name}))
     return list(dict.fromkeys(text for text in column_of_texts(where) if text))
 
 
-def column_of_texts(path: Path) -> list[str | None]:
+def column_of_texts(path: str | Path) -> list[str | None]:
     """Return the text of every row of a file or folder; None where it is missing or blank."""
-    texts = mapped(read(path), {}, str(path))["text"].to_list()
+    texts = mapped(read(Path(path)), {}, str(path))["text"].to_list()
     return [text if text and not text.isspace() else None for text in texts]
 
 
