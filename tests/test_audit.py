@@ -770,6 +770,12 @@ def leaking(what, found, of):
     return replace(findings(), leaks=[{"what": what, "found": found, "of": of, "floor": 0}])
 
 
+def test_true_texts_without_facts_do_not_hide_other_leaks(own_folder):
+    found = findings()
+    found.leaks.append({"what": "dates", "found": 0, "of": 0, "floor": 0})
+    assert "![what leaks, and its floor]" in written(found)[1]
+
+
 @pytest.mark.parametrize(
     ("targets", "of", "lines"),
     [

@@ -84,7 +84,7 @@ def test_faulty_images_are_skipped_and_counted(own_folder, capsys):
     frame = corpus(jpg=given, caption=captions, label=["a"] * 5 + [None])
     assert frame["labels"].to_list() == [["a"], []]
     assert frame["text"].to_list() == ["red", "warm"]
-    twice = corpus(jpg=[png()] * 2, caption=[["red"], ["red", "warm"]])
+    twice = corpus(jpg=[png()] * 2, caption=[["red", "red"], ["red", "warm"]])
     assert twice["captions"].to_list() == [["red"], ["warm"]]
     assert corpus(jpg=[png()], caption=["red"], label=[None])["labels"].dtype == pl.List(pl.String)
     assert frame["document"].n_unique() == 1  # of one image

@@ -161,7 +161,7 @@ def test_a_map_is_fitted_applied_and_judged_on_files(own_folder, monkeypatch, ca
     for name in ("moved.parquet", "moved.arrow", "moved.npy", "upper.PARQUET", "upper.NPY"):
         assert said(capsys, f"translate apply map held.parquet --out {name}")[1]["rows"] == 100
     assert not draft.exists()
-    alone = "vectors alone; other columns"
+    alone = "only vectors; other columns"
     for output, source, lost in (
         ("m.arrow", "moved.arrow", 1),
         ("m.npy", "held.npy", 0),
@@ -187,6 +187,8 @@ def test_a_map_is_fitted_applied_and_judged_on_files(own_folder, monkeypatch, ca
     assert pl.read_parquet("m.parquet").columns == ["id", "vector"]
     assert main(["translate", "apply", "map", "moved.parquet", "--out", "m.parquet"]) == 0
     assert pl.read_parquet("m.parquet").columns == ["id", "vector"]  # `aligned` was of another map
+    assert main(["translate", "apply", "map", "missing.npy", "--out", "new/m.parquet"]) == 2
+    assert not Path("new").exists()
     doubtful = Verdict(0.3, "doubtful", 0.1, 50)
     for file in Path("map").glob("seed-0.*"):
         shutil.copy(file, file.with_stem("seed-1"))

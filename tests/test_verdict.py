@@ -121,6 +121,8 @@ def test_of_a_mixture_the_share_and_its_rows_are_told():
     said = judge(mixed, map, [map], target)
     assert (said.label, said.share) == ("partial", pytest.approx(2 / 3, abs=0.05))
     assert judge(pure, map, [map], target).label == "aligned"
+    with pytest.raises(BadInput, match=r"vectors must be \(n, 64\), got \(9, 65\)"):
+        judge_parts(pure, map, target).rows(torch.zeros(9, 65))
 
 
 def test_a_part_on_which_two_fits_differ_is_not_aligned():

@@ -4,8 +4,8 @@ ICLR 2025), beside CLIP's single vector (Radford et al. 2021) on the same towers
 Every token h gives a point v = A h / |A h| and a weight w = f(b.h + c). CLIP's head has the same parameters:
 b scores the tokens for attention pooling, and A projects the pooled token.
 
-Unlike the released code: small towers, attention in both directions, pad tokens by position, a bias c, and
-attention pooling in place of CLIP's class and end tokens.
+Unlike the released code: small towers, attention in both directions, padding told by position instead of by
+token, a bias c, and attention pooling in place of CLIP's class and end tokens.
 """
 
 import json
@@ -72,9 +72,8 @@ class SetHead(nn.Module):
         self.row = row
         self.point, self.weight = nn.Linear(width, row.dim, bias=False), nn.Linear(width, 1)
         nn.init.normal_(self.point.weight, std=width**-0.5)
-        # A set starts as twice the mean of its points. With weights of random sign, or nearer to 0, it would
-        # shrink to nothing in the first steps, where all similarities and gradients are 0
-        # (docs/experiments.md).
+        # A set starts as twice the mean of its points. Weights of random sign, or nearer to 0, can shrink it
+        # to nothing in the first steps; all gradients are then 0 (docs/experiments/point-sets.md).
         points = row.kind == "points"
         nn.init.normal_(self.weight.weight, std=(0.3 if points else 1) * width**-0.5)
         nn.init.constant_(self.weight.bias, START_BIAS[row.weight] if points else 0.0)

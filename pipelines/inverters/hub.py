@@ -61,7 +61,9 @@ class HubInverter(Writer):
         def read(ids: Tensor) -> Tensor:
             nonlocal seen
             seen = torch.cat([seen, ids], 1)
-            blank = nn.functional.pad(seen, (0, 1), value=self.pad)  # logits are those of the blank
+            blank = nn.functional.pad(
+                seen, (0, 1), value=self.pad
+            )  # `forward` shifts ids right: the last logits follow `seen`
             return self(vectors, blank)[:, -1].float()
 
         return read

@@ -30,12 +30,12 @@ class Tried:
     encoder: str
     known_texts: int
     score: float
-    verdict: str  # one of VERDICTS
+    verdict: str  # a Label
     seconds: float
     share: float = 1.0  # of the vectors for which the map is right
-    fingerprint_share: float = 0.0  # of the vectors that name the encoder, each by itself, without a fit
+    fingerprint_share: float = 0.0  # of single vectors that fit this encoder's fingerprint best
     fitted: bool = True  # False: the fingerprint names the encoder
-    own_encoder: bool = False  # whether these vectors are of this encoder, and not only mapped to its space
+    own_encoder: bool = False  # whether this encoder made the vectors
 
 
 @dataclass
@@ -59,7 +59,7 @@ class Findings:
 
     @property
     def named(self) -> tuple[str, float]:
-        """Return the encoder that the attacker names, and for which share of the vectors."""
+        """Return the encoder that probably made the dump, and the share of the vectors that it made."""
         if own := [one for one in self.tried if one.own_encoder]:
             return best_of(own).encoder, best_of(own).share
         most = max(self.tried, key=lambda one: one.fingerprint_share)
@@ -83,8 +83,8 @@ def write(findings: Findings, folder: Path, stem: str) -> Path:
         markdown += [escaped(unfinished(findings)), ""]
     markdown += [f"- {line}" for line in advice(findings)] + [""]
     of_leaks, of_defences = picture_paths(folder, stem)
-    if findings.leaks and all(row["of"] for row in findings.leaks):
-        leak_picture(of_leaks, findings.leaks)
+    if leaks := measured(findings.leaks):
+        leak_picture(of_leaks, leaks)
         markdown.append(f"![what leaks, and its floor]({of_leaks.name})")
     if findings.defences:
         defence_picture(of_defences, findings.defences)
@@ -162,13 +162,18 @@ def advice(findings: Findings) -> list[str]:
     return said
 
 
+def measured(leaks: Rows) -> Rows:
+    """Return the rows that count anything: true texts may state no facts."""
+    return [row for row in leaks if row["of"]]
+
+
 def _about_leaks(findings: Findings) -> list[str]:
     """Say what leaks in one line, or how to measure it."""
     if findings.unfinished and not findings.leaks:
         return []
     if not findings.leaks:
         return ["Give `--truth`, the texts behind the dump, to measure how much of what was read is right."]
-    leaks = [leak for leak in findings.leaks if leak["of"]]  # true texts may state no facts
+    leaks = measured(findings.leaks)
     texts, *others = (f"{r['found'] / r['of']:.0%} of the {r['what']}" for r in leaks)
     floors = (f"{r['floor'] / r['of']:.0%}" for r in leaks)
     return [

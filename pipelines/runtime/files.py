@@ -8,7 +8,7 @@ import platform
 import re
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -37,7 +37,8 @@ def sweep(folders: Iterable[Path]) -> None:
         for draft in folder.glob(f".*.{MACHINE}.*.part"):
             pid = draft.name.split(".")[-2]
             if pid.isdigit() and not _alive(int(pid)):
-                shutil.rmtree(draft, ignore_errors=True) if draft.is_dir() else draft.unlink(missing_ok=True)
+                with suppress(OSError):  # another user's
+                    shutil.rmtree(draft) if draft.is_dir() else draft.unlink()
 
 
 def _alive(pid: int) -> bool:

@@ -35,7 +35,7 @@ for name, default in {
 
 KEY = "run.key"  # MLflow tag with the name of a run's log, which identifies a run that is sent again
 FLUSH_SECONDS = 0.2  # between two uploads, which send many numbers at once: a request takes 15 ms
-POLL_SECONDS = 0.05  # of a sender that waits for its turn
+POLL_SECONDS = 0.05  # between two tries to get the lock
 # Errors that a retry would only repeat
 REFUSED = ("INVALID_PARAMETER_VALUE", "INVALID_STATE", "RESOURCE_DOES_NOT_EXIST")
 
@@ -51,7 +51,7 @@ def tracking_uri() -> str:
 
 
 def store_file(suffix: str) -> Path:
-    """Return a local file about the store, named by a digest: the store's address may contain a password."""
+    """Return the path of a local file for the store, named by a digest: the address may hold a password."""
     folder = repository() / ".cache/mlflow"
     folder.mkdir(parents=True, exist_ok=True)
     return folder / (hashlib.sha256(tracking_uri().encode()).hexdigest()[:12] + suffix)
@@ -88,7 +88,7 @@ class Upload:
         dead = files.try_lock(self._file)  # before reading, so that nothing is written after what is read
         *lines, self._partial_line = (self._partial_line + self._file.read()).split(b"\n")
         for line in lines:
-            with suppress(ValueError):  # a full disk cut the line short
+            with suppress(ValueError):  # empty, or cut short by a full disk
                 self._unsent.append(json.loads(line))
         over = bool(self._unsent) and self._unsent[-1][0] == "end"
         if dead and not over:
@@ -103,7 +103,9 @@ class Upload:
         """Do all operations; drop those that MLflow refuses for good. Without a `start` all are dropped."""
         for kind, group in groupby(self._unsent, lambda operation: operation[0]):
             calls = [arguments for _, *arguments in group]
-            for arguments in [[calls]] if kind == "metrics" else calls:
+            if kind == "metrics":
+                calls = [[calls]]  # one request for all
+            for arguments in calls:
                 try:
                     if self._run or kind == "start":
                         getattr(self, f"_{kind}")(*arguments)
@@ -169,8 +171,8 @@ class Upload:
 def serve(stop: threading.Event, log: Path | None = None) -> int:
     """Send runs until `stop` is set. Return the exit code.
 
-    One sender works at a time, so this one first waits for the lock. If `stop` is set during this wait, the
-    other sender does the work: return once it has sent `log`, or at once without a `log`.
+    Only one sender works at a time, so first wait for the lock. Once `stop` is set, leave the work to the
+    other sender: return when it has sent `log`, or at once without a `log`.
     """
     with open(store_file(".lock"), "ab") as lock:
         while not files.try_lock(lock):

@@ -83,8 +83,8 @@ class Study(Row):
 
     def check_alone(self) -> None:
         """Raise ValueError if the rows do not fit together."""
-        for name in sorted(self.align.keys() & self.align_jointly.keys()):
-            raise ValueError(f"align_jointly.{name}: a row of align has this name")
+        if shared := self.align.keys() & self.align_jointly.keys():
+            raise ValueError(f"align_jointly.{min(shared)}: a row of align has this name")
         # In the order of the tables: a check may rely on the rows of the tables before its own.
         for where, row in self.rows():
             row.check_references(where, self)
@@ -130,7 +130,7 @@ class Study(Row):
         return [*dict.fromkeys(spaces[name].corpus for name in fit.spaces)]
 
     def named(self, row: Row) -> dict[str, Row]:
-        """Return the rows that decide what a row measures, under names as `align` or `source.encoder`."""
+        """Return the rows that decide what a row measures, by names such as `align` or `source.encoder`."""
         found: dict[str, Row] = {}
         for field, mark in row.references():
             rows = {} if mark.table in ("", "corpora") else self.table(mark.table)
@@ -181,7 +181,7 @@ def check_files(study: Study, where: str | Path = "params.yaml") -> None:
 def one_line(error: ValidationError) -> str:
     """Return the first fault, and how many more there are."""
     first, *others = faults(error)
-    return f"{first} (and {len(others)} more errors)" if others else first
+    return f"{first} (and {len(others)} more)" if others else first
 
 
 # Instead of pydantic's messages, by the type of the fault

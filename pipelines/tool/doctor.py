@@ -23,14 +23,14 @@ ROOM = 2e9  # bytes of disk that encoders and drafts need
 
 
 def run(args: Namespace) -> Answer:
-    """Return versions, device, threads and disk, and for what is missing the command that installs it."""
+    """Return versions, device, threads and free disk, and how to get what is missing."""
     extras = requirements()
     versions = {name: _version(name) for name in (PACKAGE, *extras.pop(""))}
     mends = [f"{name} is missing: pip install {name}" for name, found in versions.items() if not found]
     kept = next(folder for folder in cache("").parents if folder.is_dir())
     free = shutil.disk_usage(kept).free
     if free < ROOM:
-        mends.append(f"less than {ROOM / 1e9:.0f} GB of disk are free below {kept}: make room")
+        mends.append(f"less than {ROOM / 1e9:.0f} GB of disk are free below {kept}: remove some files")
     if not os.access(kept, os.W_OK):
         mends.append(f"{kept} cannot be written: name another folder in XDG_CACHE_HOME")
     absent = {}
@@ -44,7 +44,7 @@ def run(args: Namespace) -> Answer:
         "threads of torch": torch.get_num_threads(),
         "free disk, GB": round(free / 1e9, 1),
     }
-    lines = [f"{name}: {value}" for name, value in (about | versions).items() if value]
+    lines = [f"{name}: {value}" for name, value in (about | versions).items() if value is not None]
     lines += [f"optional: {line}" for line in absent.values()]
     lines += mends or ["all that the commands need is here"]
     data = about | {"versions": versions, "optional": absent, "missing": mends}

@@ -50,7 +50,7 @@ def left_out(path: Path, source: Stored) -> list[str]:
     """Return a line if `write` leaves out columns that the source may have."""
     if source.path.suffix.lower() == ".npy" or (path.suffix.lower() != ".npy" and _table(source)):
         return []
-    return [f"{path}: vectors alone; other columns, such as ids, are kept from parquet to parquet or arrow"]
+    return [f"{path}: only vectors; other columns, such as ids, are kept from parquet to parquet or arrow"]
 
 
 def check_output(path: Path, source: Stored, inputs: Sequence[str]) -> None:
@@ -63,19 +63,19 @@ def check_output(path: Path, source: Stored, inputs: Sequence[str]) -> None:
     for name in inputs:
         if located(name).resolve() in (path.resolve(), *path.resolve().parents):
             raise BadInput(f"{path}: is an input of this command, or in one: choose another file")
-    check_writable(path)
-    sweep([path.parent])  # what a killed command left
     if next(source.blocks(), None) is None:
         raise BadInput(f"{source.path}: no vectors")
     column, batches = _batches(source)  # raises BadInput
     if column != "vector" and path.suffix.lower() != ".npy" and "vector" in next(batches).schema.names:
         raise BadInput(f"{source.path}: its column `vector` would be lost: rename it, or name it in --column")
+    check_writable(path)
+    sweep([path.parent])  # what a killed command left
 
 
 def write(path: Path, source: Stored, translator: Translator, parts: Parts | None = None) -> int:
-    """Translate the vectors of `source` and write them to `path`, block by block. Return their number.
+    """Translate the vectors of `source` and write them to `path`. Return their number.
 
-    With parts they get the column `aligned`, except in `.npy`, which holds vectors alone.
+    Parquet and arrow are written batch by batch. With parts they get the column `aligned`.
     """
     suffix = path.suffix.lower()
     if suffix == ".npy":
@@ -104,7 +104,7 @@ def _translated(source: Stored, translator: Translator, parts: Parts | None) -> 
             table = function(batch)
         except BadInput as error:  # which numbers the rows of this batch
             raise BadInput(f"{source.path}: {error} (counted from row {rows})") from None
-        table = table.select([name for name in table.column_names if name != "aligned"])
+        table = table.select([name for name in table.column_names if name != "aligned"])  # of an earlier map
         if parts:
             flat = batch.column(column).flatten().cast(pa.float32(), safe=False)
             right = parts.rows(torch.tensor(flat.to_numpy(zero_copy_only=False)).view(len(table), -1))
@@ -116,7 +116,7 @@ def _translated(source: Stored, translator: Translator, parts: Parts | None) -> 
 def _batches(source: Stored) -> tuple[str, Iterator[pa.RecordBatch]]:
     """Return the column of vectors and all batches. Raises BadInput for columns that share a name.
 
-    Of a `_table` all columns are kept, else there is `vector` alone.
+    A `_table` has all its columns, any other source has `vector` alone.
     """
     if table := _table(source):
         return table
@@ -144,5 +144,5 @@ def _of_parquet(files: list[Path], column: str) -> Iterator[pa.RecordBatch]:
             file = pq.ParquetFile(path)
             names = [column, *(name for name in file.schema_arrow.names if name != column)]
             schema = pa.schema([file.schema_arrow.field(name) for name in names])
-            for batch in formats.of_groups(path, file, names):  # polars, which may read it, has other types
+            for batch in formats.of_groups(path, file, names):  # polars may read it, and has other types
                 yield batch.cast(schema)

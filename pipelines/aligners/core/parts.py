@@ -33,6 +33,7 @@ from torch.nn.functional import normalize
 from pipelines.aligners.core.matching import draw
 from pipelines.aligners.core.mixture import SAMPLE, clustered
 from pipelines.measures.vectors import centred_unit, nearness, ridged
+from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import reading
 
 RIDGE = 0.03  # of the targets' second moment, relative to its mean variance
@@ -52,8 +53,13 @@ class Parts:
     aligned: Tensor  # (clusters,) bool
 
     def rows(self, source: Any) -> Tensor:
-        """Mark the source vectors (n, d) for which the map is right. -> (n,) bool"""
+        """Mark the source vectors (n, d) for which the map is right. -> (n,) bool
+
+        Raises BadInput for another width.
+        """
         vectors = torch.as_tensor(source).to(self.mean)
+        if vectors.ndim != 2 or vectors.shape[1] != len(self.mean):
+            raise BadInput(f"Parts: vectors must be (n, {len(self.mean)}), got {tuple(vectors.shape)}")
         cluster = nearness(normalize(vectors - self.mean, dim=1), self.centroids).argmax(1)
         return self.aligned[cluster]
 

@@ -89,7 +89,7 @@ def agreement(source: Tensor, translated: Tensor, replicates: Sequence[Translato
     """
     moved = centred_unit(translated)
     leading = min(LEADING, moved.shape[1] // 2)
-    fine = principal_axes(moved)[:, : moved.shape[1] - leading]
+    fine = principal_axes(moved)[:, : moved.shape[1] - leading]  # the leading ones are last
     moved = normalize(moved @ fine, dim=1)
     cosines = []
     for replicate in replicates:
@@ -101,8 +101,8 @@ def agreement(source: Tensor, translated: Tensor, replicates: Sequence[Translato
 def verdict_of(agreed: float, width: float, share: float = 1.0) -> Verdict:
     """Return the verdict for an agreement, the effective dimensions of the translated cloud, and a share.
 
-    Below FEW dimensions wrong fits agree, too, so the label is *doubtful* at best. A map that is right for
-    less than WHOLE of the source is *partial*.
+    From a score of ALIGNED on, the label is *aligned* if the share is at least WHOLE, *partial* if it is
+    less, and *doubtful* if it is 0. Below FEW dimensions wrong fits agree, too, so it is *doubtful* at best.
     """
     score = 1 / (1 + math.exp(-SLOPE * (agreed - MIDDLE)))
     score = min(score, 0.5) if width < FEW else score

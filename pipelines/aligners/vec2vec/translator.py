@@ -16,7 +16,7 @@ class Vec2VecTranslator(Translator):
     `source` and `target` are two of the encoders of `dims`. Means are zero where the training data was not
     centred. `principal`: F takes and returns coordinates on the principal axes of the training data.
     `subspace` k: F sees the span of the first k axes alone. Without `principal` the basis of this span is
-    rotated as near as possible to the first k raw coordinates, so that it does not show the axes.
+    rotated towards the first k raw coordinates, so that F does not see the axes.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Vec2VecTranslator(Translator):
             rows = normalize(cloud - mean, dim=1).double()
             axes = torch.linalg.eigh(rows.T @ rows).eigenvectors.flip(1)  # columns, by falling variance
             axes = axes[:, : self.sizes[name]]
-            if not self.config["principal"]:
+            if not self.config["principal"]:  # Procrustes: the first k rows become nearest to the identity
                 left, _, right = torch.linalg.svd(axes[: axes.shape[1]])
                 axes = axes @ (left @ right).T
             self.get_buffer(f"{name}_axes").copy_(axes)

@@ -83,14 +83,14 @@ def attack(study: Study, verb: str, name: str, leaks: Leaks, sentences: list[str
 
 
 def strongest(study: Study, leaks: Leaks) -> str:
-    """Return the attack that is highest above its floor; one by an oracle only if there is no other."""
+    """Return the attack with the highest lower bound above its floor; an oracle's only if alone."""
     fits = study.translators()
     return max(leaks, key=lambda n: (fits[leaks[n][0].translator].supervision != "oracle", leaks[n][1].low))
 
 
 def by(study: Study, row: Attributes | Invert) -> str:
-    """Describe the fit, such as `wasserstein, unpaired`; with ORACLE for an oracle, the corpora of the fit if
-    they are others, and the verdicts unless most seeds are aligned.
+    """Describe the fit, such as `wasserstein, unpaired`; with ORACLE for an oracle, the fit's corpora if
+    they differ from the attacked one, and the verdicts unless most seeds are aligned.
     """
     fit = study.translators()[row.translator]
     fitted_on = " and ".join(study.corpora_of(fit))

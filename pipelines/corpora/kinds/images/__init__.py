@@ -18,7 +18,7 @@ from pipelines.study import PathCorpus
 
 SOURCES = ("path",)
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")  # raster formats only; a PostScript file is a program
-PIXELS = 2**27  # of an image that is read
+PIXELS = 2**27  # most of an image that is read
 USUAL = {  # what columns are called; in this order
     "image": ("image", "jpg", "png", "jpeg", "webp", "img"),
     "labels": ("labels", "label"),
@@ -48,7 +48,7 @@ def rows(p: PathCorpus, source: Any) -> pl.DataFrame:
         ours = {name: value for name, value in record.items() if value is not None}
         image = ours.get("image")
         image = image.get("bytes") if isinstance(image, dict) else image
-        captions = [caption.strip() for caption in _list(ours.get("text")) if caption.strip()]
+        captions = [*dict.fromkeys(c.strip() for c in _list(ours.get("text")) if c.strip())]
         fault, shown = _read(image)
         fault = fault or ("" if captions else "caption empty")
         new = [caption for caption in captions if (shown, caption) not in seen]
@@ -68,7 +68,7 @@ def rows(p: PathCorpus, source: Any) -> pl.DataFrame:
         raise BadInput(f"{p.path}: no usable image with a caption")
     types = {"image": pl.Binary, "labels": pl.List(pl.String)}
     frame = pl.DataFrame(kept, schema_overrides=types, infer_schema_length=None)
-    return frame.with_columns(pl.col("^split$").cast(pl.String))
+    return frame.with_columns(pl.col("^split$").cast(pl.String))  # a pattern: the column may be absent
 
 
 def _read(image: Any) -> tuple[str, bytes]:

@@ -18,8 +18,9 @@ from pipelines.runtime.errors import BadInput, cut
 from pipelines.runtime.files import of_a_file
 from pipelines.runtime.progress import progress
 
-COLUMNS = ("id", "owner", "folder", "date", "from", "to", "subject", "body")
-LONGEST = 10_000  # characters of a header that are read: the parser takes a thousand times its length
+HEADERS = ("date", "from", "to", "subject")
+COLUMNS = ("id", "owner", "folder", *HEADERS, "body")
+LONGEST = 10_000  # characters of a header that are read: the parser takes a thousand times the memory
 
 Mail = tuple[str, str, str, Callable[[], Any]]  # id, owner, folder, and a function that opens it
 
@@ -40,7 +41,7 @@ def mbox(path: Path) -> pl.DataFrame:
 
 
 def tree(folder: Path, files: list[Path]) -> pl.DataFrame:
-    """Return that table for files with a message each: `owner` is the first folder, `folder` the rest."""
+    """Return the columns of `mbox`, from files with a message each: `owner` is the first folder."""
     return _table(folder, (_in_tree(folder, file) for file in files if not file.name.startswith(".")))
 
 
@@ -58,7 +59,7 @@ def _table(path: Path, mails: Iterable[Mail]) -> pl.DataFrame:
             with opened() as stream:
                 message: Any = message_from_binary_file(stream, policy=_ShortHeaders())
             if len(message):
-                headers = (_header(message, header) for header in COLUMNS[3:-1])
+                headers = (_header(message, header) for header in HEADERS)
                 kept.append((name, owner, folder, *headers, _body(message)))
         except Exception as error:
             if not of_a_file(error):
@@ -82,10 +83,9 @@ def _header(message: EmailMessage, name: str) -> str:
 def _body(message: EmailMessage) -> str:
     part: Any = message
     try:
-        body: Any = message.get_body(("plain", "html"))
-        if body is None:
+        part = message.get_body(("plain", "html"))
+        if part is None:
             return ""
-        part = body
         text = str(part.get_content())
     except (LookupError, ValueError, AttributeError, TypeError):  # an unknown charset or content type
         payload = None if part.is_multipart() else part.get_payload(decode=True)

@@ -22,6 +22,7 @@ from pipelines.study import SyntheticCorpus
 
 Scope = dict[str, Callable[[], str]]
 _SLOT = re.compile(r"\{(\w+)(?:!(\w+))?\}")
+# "a" before a vowel sound, such as "a umbrella" or "a 18-month", but not "a union"
 _ARTICLE = re.compile(r"\b([Aa]) (?=(?:[aeio]|u[mnlrps](?!i))\w|8\d|1[18]-)")
 
 
