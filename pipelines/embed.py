@@ -21,9 +21,8 @@ SHARD = 65_536  # texts that are tokenised, sorted by length and held in memory 
 def embed(name: str, row: Embed, study: params.Study, run: track.Run) -> None:
     """Encode the texts of a corpus, in corpus order, or copy the vectors that came with it.
 
-    A killed run continues.
-
-    Several processes share the batches of each shard. The file does not depend on their number.
+    A killed run continues. Several processes share the parts of each shard; the file does not depend on
+    their number.
     Raise BadInput for a missing file, or a vector that is zero or not finite.
     """
     device = resolve(row.device)
@@ -49,7 +48,8 @@ def embed(name: str, row: Embed, study: params.Study, run: track.Run) -> None:
         )
         with distributed.on_rank_zero(store.work("embed", name, *made_from)) as folder:
             # 2. Encode, shard by shard. Rank 0 writes the file; other ranks only encode their parts.
-            start, fresh = time.perf_counter(), distributed.broadcast(not any(folder.iterdir()))
+            start, fresh = time.perf_counter(), not any(folder.iterdir())
+            distributed.barrier()  # rank 0 has looked: others may write now
             if loaded is None:
                 shards = given(corpus["vector"], encoder.store)
             else:
@@ -71,7 +71,7 @@ def embed(name: str, row: Embed, study: params.Study, run: track.Run) -> None:
 
 
 def metadata(loaded: Loaded) -> dict[str, str]:
-    """Return what readers of the vectors must know."""
+    """Return what the file says about the encoder."""
     return {
         "model": loaded.name,
         "pooling": loaded.pooling,

@@ -134,8 +134,10 @@ ALIASES = [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 1
         (b"study: t\ncorpora:\n  a: {}\n  b: {}\n  a: {}\n", "corpora.a stands twice: lines 3 and 5"),
         (b"study: caf\xe9\n", "not YAML: 'utf-8' codec can't decode byte 0xe9"),
         (b"study: t\nabout: {[1]: 2}\n", "not YAML"),
+        (b"study: t\nabout: !!bool maybe\n", "not YAML"),
+        (b"study: t\nabout: !!timestamp maybe\n", "not YAML"),
         (b"study: t\nabout: " + b"[" * 3000 + b"]" * 3000 + b"\n", "not YAML"),
-        (b"study: t\nembed: &a {b: *a}\n", "embed.b: an alias of what it stands in"),
+        (b"study: t\nembed: &a {b: *a}\n", "embed.b: an alias of a node that contains it"),
         (
             "\n".join(["a0: &a0 [1, 1, 1]", *ALIASES]).encode(),
             "its aliases stand for more than 100,000 values",

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-BLOCK = 1 << 22  # kernel values that `exact` holds at once, or those of one pair of sets if more
+BLOCK = 1 << 22  # most kernel values in a block of `exact`, which has at least one pair of sets
 
 Law = Literal["gaussian", "imq"]
 
@@ -108,7 +108,7 @@ def fourier(kernel: Kernel, dim: int, D: int, generator: torch.Generator) -> Fou
 
 
 def features(sets: PointSets, kernel: Kernel, draw: Fourier | None) -> Tensor:
-    """Return vectors whose inner products estimate S without bias.
+    """Return vectors whose inner products estimate S (but for `log`) without bias.
 
     Time and memory are linear in M. (n, M, d) -> (n, d + D); (n, d) without a draw or with
     a2 = 0; (n, D) with a1 = 0

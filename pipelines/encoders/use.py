@@ -8,8 +8,9 @@ A text is <s>, its pieces, </s>, each a vector of 512. Three branches of width 2
 each, over 2, 3 and 5 tokens. Their outputs and the vectors are normalised together, summed, divided by the
 square root of their number, and passed through two residual layers.
 
-Nothing is padded: a batch is one sequence, in which empty rows separate the texts. The first convolution is
-linear up to its sum, so each distinct token of a batch passes through it once.
+Nothing is padded: a batch is one sequence, in which empty rows separate the texts. The first convolution
+sums one product per token, so products are computed once for each distinct token. Shapes: n pieces, w
+distinct tokens, and t rows from the first <s> to the last </s>.
 """
 
 import math
@@ -102,10 +103,10 @@ class Branch(nn.Module):
 
 
 class Residual(nn.Module):
-    """activation(x W + relu(x U) V), from width `inputs` by way of `hidden` to `outputs`.
+    """activation(x skip + relu(x first) second), from width `inputs` by way of `hidden` to `outputs`.
 
-    The matrices are not `nn.Linear`, so `precision: bf16` keeps them in 32 bits: one vector per text costs
-    little.
+    Plain parameters are not cast to 16 bits, and `forward` turns autocast off for them: one vector per text
+    costs little.
     """
 
     def __init__(self, inputs: int, hidden: int, outputs: int, activation: nn.Module) -> None:
@@ -181,7 +182,7 @@ class UniversalSentenceEncoder(InputModule):
 
     @classmethod
     def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> Self:
-        weights = cls.load_torch_weights(model_name_or_path, subfolder)  # ValueError: outside of the folder
+        weights = cls.load_torch_weights(model_name_or_path, subfolder)  # ValueError: no weights there
         return cls._with(weights, Pieces(Path(model_name_or_path, subfolder, PIECES)))
 
     @classmethod

@@ -124,13 +124,13 @@ def alone(verb: str, name: str) -> Iterator[None]:
 
 def code_digest(*packages: str) -> str:
     """Return a digest of the code and data of packages, modules and files, such as "aligners/core"."""
-    root, files = Path(__file__).parents[1], hashlib.sha256()
+    root, total = Path(__file__).parents[1], hashlib.sha256()
     paths = [root / package for package in packages]
     inside = {file for path in paths for file in path.rglob("*.*") if file.suffix in (".py", ".yaml")}
     alone = {path if path.suffix else path.with_suffix(".py") for path in paths if not path.is_dir()}
     for file in sorted(inside | alone):
-        files.update(f"{file.relative_to(root)} {digest(file)}\n".encode())
-    return files.hexdigest()
+        total.update(f"{file.relative_to(root)} {digest(file)}\n".encode())
+    return total.hexdigest()
 
 
 # ---------------------------------------------------------------- corpora
@@ -208,7 +208,7 @@ class Embeddings:
     ids: np.ndarray  # (n,) of str
     splits: np.ndarray  # (n,) of str
     vectors: torch.Tensor  # (n, dimension) float32
-    metadata: dict[str, str]  # encoder, pooling, dimension, max_tokens, weights, precision, corpus, source
+    metadata: dict[str, str]  # what `embed.metadata` writes, encoder, corpus, source, dimension
     documents: np.ndarray  # (n,) of str: the document of each row; without documents, its id
     same_as: np.ndarray  # (n,) of str: the id of each row's first near-duplicate, or its own
     judgements: np.ndarray | None = None  # (n,): JSON of a query, None of a document; of kind `judged` alone
@@ -387,7 +387,7 @@ def write_csv(path: Path, frame: pl.DataFrame) -> None:
 
 
 def read_csv(path: Path, *texts: str) -> pl.DataFrame:
-    """Read a table of results. texts: the columns of texts, of which each may be of digits alone."""
+    """Read a table of results. texts: columns to read as text, even if they hold only digits."""
     with reading(_existing(path)):
         return pl.read_csv(path, schema_overrides=dict.fromkeys(texts, pl.String))
 

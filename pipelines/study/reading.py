@@ -1,4 +1,4 @@
-"""Read a study's file: YAML in which each key stands once, and names of rows that are safe."""
+"""Read a study's YAML file. Repeated keys and unsafe names of rows are refused."""
 
 import re
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ FAST: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class Loader(FAST):
-    """Reads YAML 1.2 as DVC does: `no` is text, `3e-05` is a number."""
+    """Reads YAML 1.2: `no` is text and `3e-05` a number, as for DVC. 0x10 and dates are text, too."""
 
     yaml_implicit_resolvers = {}
 
@@ -52,7 +52,7 @@ def read(path: Path) -> dict[str, Any]:
         tree = loader.construct_document(node) if node else None
     except OSError as error:
         raise BadInput(f"{path}: cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError) as error:
         raise BadInput(f"{path}: not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(tree, dict):
         raise BadInput(f"{path}: a mapping of keys is needed")
@@ -73,7 +73,7 @@ def size(node: yaml.Node, known: dict[int, int]) -> int:
 def faults(node: yaml.Node | None, at: str = "", above: tuple[yaml.Node, ...] = ()) -> Iterator[str]:
     """Yield what YAML or DVC would misread, with its place."""
     if any(node is outer for outer in above):
-        yield f"{at}: an alias of what it stands in"
+        yield f"{at}: an alias of a node that contains it"
     elif isinstance(node, yaml.ScalarNode) and (fault := _misread(node)):
         yield f"{at}: {fault}"
     elif isinstance(node, yaml.SequenceNode):
@@ -91,7 +91,7 @@ def faults(node: yaml.Node | None, at: str = "", above: tuple[yaml.Node, ...] = 
 
 
 def _misread(scalar: yaml.ScalarNode) -> str:
-    if scalar.tag == "tag:yaml.org,2002:int" and len(scalar.value) > DIGITS:
+    if scalar.tag == "tag:yaml.org,2002:int" and len(scalar.value.lstrip("+-")) > DIGITS:
         return f"a number of more than {DIGITS} digits"
     return "DVC replaces ${...} by a value of params.yaml: write it without" if "${" in scalar.value else ""
 

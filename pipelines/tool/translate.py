@@ -26,10 +26,9 @@ def fit(args: Namespace) -> Answer:
     """Write a translator that `pipelines.load` reads, its verdict, and the parts that it is right for."""
     source, target = map(cloud, sides(args, args.source, args.target))  # before the folder is made
     check_map(args.out, args.seed)
-    how = {"seed": args.seed, "restarts": args.restarts}
-    translator, verdict, parts = arrays.fit_parts(source, target, **how)
+    translator, verdict, parts = arrays.fit_parts(source, target, seed=args.seed, restarts=args.restarts)
     check_map(args.out, args.seed)  # another command may have written one meanwhile
-    write_verdicts(args.out, {})  # the last map's are gone before a new map is there
+    write_verdicts(args.out, {})  # a kill leaves no old verdict beside a new map
     (args.out / PARTS).unlink(missing_ok=True)
     save(translator, args.out / f"seed-{args.seed}")
     write_verdicts(args.out, {args.seed: verdict})
@@ -43,7 +42,7 @@ def fit(args: Namespace) -> Answer:
 
 
 def check_map(folder: Path, seed: int) -> None:
-    """Raise BadInput if a map cannot be written to this folder, or if it has a map of another seed."""
+    """Make the folder of a map. Raise BadInput if it cannot be written, or has a map of another seed."""
     check_writable(folder / f"seed-{seed}.safetensors")
     if others := sorted(path.stem for path in folder.glob("seed-*.json") if path.stem != f"seed-{seed}"):
         raise BadInput(f"{folder}: the map of {others[0]} is there: choose another folder")
@@ -52,7 +51,7 @@ def check_map(folder: Path, seed: int) -> None:
 def apply(args: Namespace) -> Answer:
     """Translate SOURCE. Of parquet to parquet or arrow, the other columns are kept.
 
-    A column `aligned` tells for which rows the map is right, if `fit` found any. That of SOURCE is left out.
+    A column `aligned` tells for which rows the map is right, if `fit` found any. One of SOURCE is dropped.
     """
     source = Stored.of(args.source, args)
     check_output(args.out, source, [args.source])
@@ -68,7 +67,7 @@ def apply(args: Namespace) -> Answer:
 
 
 def judge(args: Namespace) -> Answer:
-    """Measure a map on true pairs. Raises BadInput for vectors that are all the same: ranks tell nothing."""
+    """Measure a map on true pairs. Raises BadInput for rows that are no pairs, or no vectors of this map."""
     files = sides(args, args.source, args.target)
     source, target = map(cloud, files)
     if len(source) != len(target):

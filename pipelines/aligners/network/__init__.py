@@ -1,8 +1,8 @@
 """ORACLE: a small network given the true pairs. It learns what a linear map cannot.
 
-The network is the orthogonal map plus one hidden layer that starts at zero. Both are trained with the
-symmetric InfoNCE loss of CLIP (Radford et al. 2021, figure 3): find each text's own translation in the batch,
-in both directions.
+The network is the orthogonal map plus one hidden layer, whose output starts at zero. Both are trained with
+the symmetric InfoNCE loss of CLIP (Radford et al. 2021, figure 3): find each text's own translation in the
+batch, in both directions.
 """
 
 import math
@@ -21,7 +21,7 @@ SUPERVISION = "oracle"
 THREAD_SAFE = False
 
 BATCH = 512  # pairs
-RATE = 1e-3  # of AdamW: it rises over the first tenth of n steps and falls linearly, to RATE / n at the last
+RATE = 1e-3  # of AdamW, before the schedule in `train`
 WEIGHT_DECAY = 0.01
 DROPOUT = 0.2
 TEMPERATURE = 0.05
@@ -74,8 +74,10 @@ def fit_oracle(paired_source: Tensor, paired_target: Tensor, settings: Settings,
 
 def train(network: Network, source: Tensor, target: Tensor, steps: int, generator: torch.Generator) -> None:
     """Train on raw source vectors (n, d) and centred unit target vectors (n, e), in place."""
-    optimizer = torch.optim.AdamW([network.map, *network.parameters()], RATE, weight_decay=WEIGHT_DECAY)
+    weights = [network.map, *network.parameters()]  # the map is a buffer
+    optimizer = torch.optim.AdamW(weights, RATE, weight_decay=WEIGHT_DECAY)
     warm = max(1, steps // 10)
+    # Rises over the first tenth of the steps, and falls linearly
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: min((n + 1) / warm, 1 - n / steps))
     for _ in progress(range(steps), what="network: train", unit="steps"):
         rows = torch.randperm(len(source), generator=generator)[:BATCH].to(source.device)

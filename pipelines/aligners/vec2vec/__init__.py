@@ -55,6 +55,7 @@ def fit(
 
     Returns the state with the best unpaired score. The same seed on the same machine gives the same weights.
     `folder`: for a checkpoint. A killed run continues from it bit for bit, and the end of a run removes it.
+    It must be of the same vectors.
     Raises BadInput for bad vectors, for known pairs, and for a loss that is not finite.
     """
     if pairs is not None and len(pairs):
@@ -84,15 +85,13 @@ def fit_jointly(
         raise BadInput(f"vec2vec: the name {reserved[0]} is reserved: rename the encoder")
     most = max(min(dim, settings.subspace or dim) for dim in dims.values())
     if not settings.adapter_depth and most > settings.width:
-        raise BadInput(f"vec2vec: width {settings.width}: vectors of {most} dimensions need as much")
+        raise BadInput(f"vec2vec: width {settings.width} is less than the {most} dimensions of the vectors")
     device = next(iter(clouds.values())).device
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         trained = _merged(start or {})
         old = trained.config["dims"] if trained else {}
         if not old.items() <= dims.items() or len(dims) < max(len(old) + 1, 2):
-            raise BadInput(
-                "vec2vec: at least two encoders; after `start` its own ones, as wide, and a new one"
-            )
+            raise BadInput("vec2vec: at least two encoders; with `start`, its own unchanged and a new one")
         torch.manual_seed(seed)
         # 1. Networks: new ones, or trained ones with adapters for the new encoders
         new = [name for name in dims if name not in old]
@@ -107,8 +106,8 @@ def fit_jointly(
             settings = replace(settings, steps=steps)
         # 3. Training, which ends with the best state
         training = Training(translator.model.train(), translator.sizes, settings, new if trained else ())
-        best, path = Best(), folder / f"vec2vec-{seed}.pt" if folder else None
-        _train(training, data, best, Checkpoint(path), log)
+        best, checkpoint = Best(), Checkpoint(folder / f"vec2vec-{seed}.pt" if folder else None)
+        _train(training, data, best, checkpoint, log)
         assert best.state is not None
         translator.model.load_state_dict(best.state)
         translator.eval()
@@ -241,7 +240,7 @@ def _split(rows: Mapping[str, Tensor], batch: int, seed: int) -> Data:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The file of a killed run; without a path nothing is written or read."""
+    """The state of a run, which continues after a kill. Without a path nothing is written or read."""
 
     path: Path | None
 

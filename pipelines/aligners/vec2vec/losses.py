@@ -1,7 +1,7 @@
 """Losses of vec2vec. Where the paper (section 4) and the official code differ, both forms are here.
 
 x: (n, d), a batch of one encoder. y: (n, d or e), the same texts after the networks.
-real, fake: (n, 1), logits of a discriminator. All losses are scalars.
+real (n, 1), fake (m, 1): logits of a discriminator. All losses are scalars.
 """
 
 import torch
@@ -28,8 +28,8 @@ def error(x: Tensor, y: Tensor, form: Error) -> Tensor:
 def preservation(x: Tensor, y: Tensor, form: Vsp, reflected: bool) -> Tensor:
     """Return the loss of vector space preservation (VSP): the change of a batch's pairwise products.
 
-    squared: mean_ij (x_i.x_j - y_i.y_j)^2 (paper, in words. Its formula takes y from the other encoder's
-    batch, so from other texts, whose products differ even under the true map).
+    squared: mean_ij (x_i.x_j - y_i.y_j)^2 (the paper's text. Its formula compares batches of other
+    texts, whose products differ even under the true map).
     absolute: mean_ij |cos(x_i, x_j) - cos(y_i, y_j)| (code).
     reflected: add the same with y_i.x_j in place of y_i.y_j (code). Then y must lie in the space of x.
     No gradient flows into x.
@@ -55,7 +55,10 @@ def discriminator_loss(real: Tensor, fake: Tensor, gan: Gan, swapped: bool) -> T
 
 
 def generator_loss(fake: Tensor, gan: Gan, swapped: bool) -> Tensor:
-    """Return the translator's adversarial loss: its output should be classified as real."""
+    """Return the translator's adversarial loss: its output should be classified as real.
+
+    least_squares has the factor 1/2 of Mao et al.
+    """
     is_real = 0.0 if swapped else 1.0
     return _squared(fake, is_real) / 2 if gan == "least_squares" else _entropy(fake, is_real)
 

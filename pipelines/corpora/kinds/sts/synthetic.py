@@ -50,8 +50,8 @@ def rows(p: SyntheticCorpus) -> pl.DataFrame:
     """Return generated pairs: id, text, pair, score, split ("dev", second half "test"). No pair occurs twice.
 
     Score 5: one claim in two wordings. 4: the second leaves out the place. 3: the act is a related one.
-    2: one subject, two unrelated acts. 1: another subject and act of the same field. 0: another domain.
-    The templates are drawn at random, but for score 4, so common words predict only a part of the score.
+    2: one subject, another act and place. 1: another subject and act, the same place. 0: another domain.
+    The templates are drawn at random, so shared words only partly predict the score.
     """
     wanted, scores = number_of_texts(p), {}
     for text, pair, score in _pairs(Pen(p.seed)):
@@ -90,7 +90,7 @@ def _counterpart(pen: Pen, a: Claim, score: int) -> Claim:
 
 
 def claim(pen: Pen) -> Claim:
-    """Draw a claim whose subject, act and setting are from the same stretch of their lists."""
+    """Draw a claim whose subject, act and setting are from the same relative place in their lists."""
     domain = pen.any(tuple(WORLD))
     field = pen.any(tuple(WORLD[domain]["fields"]))
     words = WORLD[domain]["fields"][field]
