@@ -105,7 +105,7 @@ def test_spaces_that_do_not_fit_are_refused():
     with refusal("another shape than this row"):
         vec2vec.fit_jointly(x, replace(SMALL, width=14), 0, start=two)
     for spaces in ({"a": x["a"], "b": x["b"]}, {"a": x["a"], "c": x["c"]}, x | {"b": x["b"][:, 1:]}):
-        with refusal("at least two encoders; after `start`"):
+        with refusal("at least two encoders; with `start`, its own unchanged"):
             vec2vec.fit_jointly(spaces, SMALL, 0, start=two)
     with refusal("at least two encoders"):
         vec2vec.fit_jointly({"a": x["a"]}, SMALL, 0)
