@@ -61,9 +61,8 @@ class HubInverter(Writer):
         def read(ids: Tensor) -> Tensor:
             nonlocal seen
             seen = torch.cat([seen, ids], 1)
-            blank = nn.functional.pad(
-                seen, (0, 1), value=self.pad
-            )  # `forward` shifts ids right: the last logits follow `seen`
+            # `forward` shifts ids right, so the blank's logits are of the token after `seen`
+            blank = nn.functional.pad(seen, (0, 1), value=self.pad)
             return self(vectors, blank)[:, -1].float()
 
         return read

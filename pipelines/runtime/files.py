@@ -38,7 +38,7 @@ def sweep(folders: Iterable[Path]) -> None:
             pid = draft.name.split(".")[-2]
             if pid.isdigit() and not _alive(int(pid)):
                 with suppress(OSError):  # another user's
-                    shutil.rmtree(draft) if draft.is_dir() else draft.unlink()
+                    shutil.rmtree(draft, ignore_errors=True) if draft.is_dir() else draft.unlink()
 
 
 def _alive(pid: int) -> bool:

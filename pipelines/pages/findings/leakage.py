@@ -83,7 +83,7 @@ def attack(study: Study, verb: str, name: str, leaks: Leaks, sentences: list[str
 
 
 def strongest(study: Study, leaks: Leaks) -> str:
-    """Return the attack with the highest lower bound above its floor; an oracle's only if alone."""
+    """Return the attack highest above its floor, by its lower bound; an oracle's if there is no other."""
     fits = study.translators()
     return max(leaks, key=lambda n: (fits[leaks[n][0].translator].supervision != "oracle", leaks[n][1].low))
 

@@ -18,7 +18,7 @@ from pipelines.study import PathCorpus
 
 SOURCES = ("path",)
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")  # raster formats only; a PostScript file is a program
-PIXELS = 2**27  # most of an image that is read
+PIXELS = 2**27  # of an image that is read, at most
 USUAL = {  # what columns are called; in this order
     "image": ("image", "jpg", "png", "jpeg", "webp", "img"),
     "labels": ("labels", "label"),

@@ -41,7 +41,9 @@ def mbox(path: Path) -> pl.DataFrame:
 
 
 def tree(folder: Path, files: list[Path]) -> pl.DataFrame:
-    """Return the columns of `mbox`, from files with a message each: `owner` is the first folder."""
+    """Return the columns of `mbox` for files with a message each. `owner` is the first folder, `folder` the
+    rest.
+    """
     return _table(folder, (_in_tree(folder, file) for file in files if not file.name.startswith(".")))
 
 
