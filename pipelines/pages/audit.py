@@ -33,7 +33,7 @@ class Tried:
     verdict: str  # a Label
     seconds: float
     share: float = 1.0  # of the vectors for which the map is right
-    fingerprint_share: float = 0.0  # of single vectors that fit this encoder's fingerprint best
+    fingerprint_share: float = 0.0  # of the vectors that match its fingerprint, each by itself
     fitted: bool = True  # False: the fingerprint names the encoder
     own_encoder: bool = False  # whether this encoder made the vectors
 
