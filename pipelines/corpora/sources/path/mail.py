@@ -85,9 +85,10 @@ def _header(message: EmailMessage, name: str) -> str:
 def _body(message: EmailMessage) -> str:
     part: Any = message
     try:
-        part = message.get_body(("plain", "html"))
-        if part is None:
+        body: Any = message.get_body(("plain", "html"))
+        if body is None:
             return ""
+        part = body
         text = str(part.get_content())
     except (LookupError, ValueError, AttributeError, TypeError):  # an unknown charset or content type
         payload = None if part.is_multipart() else part.get_payload(decode=True)
