@@ -102,7 +102,9 @@ def of_corpus(loaded: Loaded, corpus: pl.DataFrame, row: Encoder, folder: Path) 
 def given(vectors: pl.Series, dtype: str) -> Iterator[Encoded]:
     """Yield the vectors that came with a corpus, an array column, SHARD rows at a time."""
     for first in range(0, len(vectors), SHARD):
-        yield Encoded(vectors[first : first + SHARD].to_numpy().astype(dtype), None)
+        with np.errstate(over="ignore"):  # `checked` refuses vectors that float16 cannot hold
+            block = vectors[first : first + SHARD].to_numpy().astype(dtype)
+        yield Encoded(block, None)
 
 
 def checked(

@@ -78,18 +78,19 @@ def test_given_vectors_are_copied(dtype, dimension):
 
 
 @pytest.mark.parametrize(
-    ("vector", "message"),
+    ("vector", "message", "dtype"),
     [
-        (None, "not finite, the first with id 't1'"),
-        ([0.0, 0.0], "zero, the first with id 't1'"),
-        ([float("nan"), 2.0], "not finite, the first with id 't1'"),
+        (None, "not finite, the first with id 't1'", "float32"),
+        ([0.0, 0.0], "zero, the first with id 't1'", "float32"),
+        ([float("nan"), 2.0], "not finite, the first with id 't1'", "float32"),
+        ([1e5, 2.0], r"not finite in float16 \(`store: float32` holds more\), the first", "float16"),
     ],
 )
-def test_bad_given_vectors_are_refused(vector, message):
+def test_bad_given_vectors_are_refused(vector, message, dtype):
     rows = [[1.0, 2.0], vector, [1.0, 2.0], [3.0, 4.0]]
     corpus(None, pl.Series(rows, dtype=pl.Array(pl.Float32, 2)))
     with refusal(message):
-        run("vectors")
+        run("vectors", store=dtype)
     assert not store.embeddings_path("x").exists()
 
 
@@ -97,3 +98,6 @@ def test_a_text_without_a_vector_is_named():
     corpus(["cat", "void void"])
     with refusal(r"embed\.x: 1 vectors are zero, the first with id 't1'"):
         run()
+    static_encoder("e", WORDS, 1e5 * TABLE)
+    with refusal("not finite in float16"):
+        run(store="float16")

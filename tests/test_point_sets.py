@@ -9,7 +9,7 @@ from torch.testing import assert_close
 from pipelines import evaluate_image_text, train_image_text
 from pipelines.contrastive import towers
 from pipelines.contrastive.losses import finite_losses, symmetric_info_nce
-from pipelines.contrastive.pairs import by_image, pairs
+from pipelines.contrastive.pairs import by_image, check_images, pairs
 from pipelines.contrastive.pairs import generator as keyed
 from pipelines.contrastive.point_sets import DualEncoder, activate, load, save
 from pipelines.measures import image_text
@@ -120,6 +120,13 @@ def test_a_repeated_batch_is_learnt(frame, tmp_path):
     few = frame.head(8).with_columns(captions=pl.Series([[f"scene {letter}"] for letter in "abcdefgh"]))
     _, curve = train(settings, *prepared(few, settings), 0, tmp_path)
     assert curve[-1]["loss"] < 0.5 * np.log(8) < curve[0]["loss"]
+
+
+def test_images_without_captions_are_refused(frame):
+    assert check_images("c", frame) is frame
+    for column in ("image", "captions"):
+        with refusal("corpus c: it has no images with captions"):
+            check_images("c", frame.drop(column))
 
 
 def test_rows_of_one_image_are_one_image_of_a_batch(frame):

@@ -81,11 +81,12 @@ def test_pmi_is_log_of_conditional_over_marginal():
 def test_faulty_images_are_skipped_and_counted(own_folder, capsys):
     given = [png(), png((0, 0, 255)), png()[:40], None, png(), png()]
     captions = ["red", " ", "cut", "none", "red", "warm"]
-    frame = corpus(jpg=given, caption=captions, label=["a"] * 5 + [None])
-    assert frame["labels"].to_list() == [["a"], []]
+    frame = corpus(jpg=given, caption=captions, label=['["cat", "dog"]'] * 5 + [None])
+    assert frame["labels"].to_list() == [["cat", "dog"], []]
     assert frame["text"].to_list() == ["red", "warm"]
     twice = corpus(jpg=[png()] * 2, caption=[["red", "red"], ["red", "warm"]])
     assert twice["captions"].to_list() == [["red"], ["warm"]]
+    assert corpus(jpg=[png()], caption=[b"red"])["captions"].to_list() == [["red"]]
     assert corpus(jpg=[png()], caption=["red"], label=[None])["labels"].dtype == pl.List(pl.String)
     assert frame["document"].n_unique() == 1  # of one image
     assert "1 caption empty, 1 image corrupt, 1 image missing, 1 repeated" in capsys.readouterr().out
@@ -106,7 +107,7 @@ def test_no_image_is_on_both_sides_of_a_split_of_the_source(own_folder, capsys):
 
 
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
-def test_a_program_or_a_bomb_is_no_image(own_folder, monkeypatch):
+def test_a_program_or_a_bomb_is_no_image(own_folder, monkeypatch, capsys):
     called = []
     monkeypatch.setattr("PIL.EpsImagePlugin.Ghostscript", lambda *_, **__: called.append("ran"))
     monkeypatch.setattr("PIL.ImageFile.ImageFile.load", lambda _: called.append("decoded"))
@@ -117,7 +118,8 @@ def test_a_program_or_a_bomb_is_no_image(own_folder, monkeypatch):
         with pytest.raises(ValueError, match=f"cannot be read: .*{line}"):
             pixels(image, 8)
     with refusal("no usable image"):
-        corpus(image=hostile[:2], text=["a", "b"])
+        corpus(image=[*hostile[:2], flat_png(20_000, 20_000, b"x")], text=["a", "b", "c"])
+    assert "1 image corrupt, 2 image too large" in capsys.readouterr().out  # Pillow refuses the largest
     assert not called
 
 
@@ -126,6 +128,12 @@ def test_a_table_without_images_is_one_line(own_folder):
         corpus(x=[1])
     with refusal("not a parquet file"):
         corpus(".")
+    with refusal(r"the column for text is Struct\({'raw': String}\), not text"):
+        corpus(image=[png()], text=[{"raw": "a"}])
+    with refusal("columns that cannot be text"):
+        corpus(image=[png()], text=[b"\xff"])
+    with refusal("columns: image, labels, text, id, split can be named, not 'caption'"):
+        collect(PathCorpus(source="path", kind="images", path="a.parquet", columns={"caption": "text"}))
     twice = pa.table([pa.array([png()]), pa.array(["a"]), pa.array(["b"])], ["image", "text", "text"])
     pq.write_table(twice, "a.parquet")
     with refusal("column appears more than once"):

@@ -56,6 +56,7 @@ def test_embeddings_have_the_ids_in_their_order():
         ({"texts": ["one", "one"]}, "2 texts are repeated"),
         ({"id": ["a", "a"]}, "id 'a' occurs twice"),
         ({"split": ["train", None]}, "1 rows have no split"),
+        ({"judgements": ["{}", None]}, "1 texts are documents that follow a query, the first with id '1'"),
     ],
 )
 def test_a_bad_corpus_is_refused_and_nothing_is_written(columns, line):

@@ -32,9 +32,9 @@ class Pairs:
 
 
 def check_images(corpus: str, frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the frame. Raise BadInput if it has no images."""
-    if "image" not in frame.columns:
-        raise BadInput(f"corpus {corpus}: there is no column 'image'; kinds with images: scenes, images")
+    """Return the frame. Raise BadInput if it has no images with captions."""
+    if not {"image", "captions"} <= {*frame.columns}:
+        raise BadInput(f"corpus {corpus}: it has no images with captions; kinds with images: scenes, images")
     return frame
 
 

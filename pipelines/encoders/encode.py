@@ -74,7 +74,8 @@ def encode(
             for batch in batches:
                 encoded.append(_encode_batch(loaded, tokens, batch))
                 bar.update(len(batch))
-            with files.atomic(path) as draft, open(draft, "wb") as opened:
+            # A vector that float16 cannot hold is refused by `embed`
+            with files.atomic(path) as draft, open(draft, "wb") as opened, np.errstate(over="ignore"):
                 np.save(opened, np.concatenate(encoded).astype(row.store), allow_pickle=False)
 
     # 3. Read all parts.

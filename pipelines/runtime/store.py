@@ -192,6 +192,9 @@ def _check_texts(where: str, frame: pl.DataFrame) -> None:
     faults = {"empty": frame["text"].fill_null("").str.strip_chars() == ""}
     if not {"pair", "judgements", "task"} & {*frame.columns}:  # published benchmarks may repeat texts
         faults["repeated"] = frame.select("text", *others).is_duplicated()
+    if "judgements" in frame.columns:
+        query = frame["judgements"].is_not_null()
+        faults["documents that follow a query"] = query.cum_max() & ~query
     for fault, found in faults.items():
         if ids := frame["id"].filter(found).to_list():
             raise BadInput(f"{where}: {len(ids)} texts are {fault}, the first with id {ids[0]!r}")
@@ -278,9 +281,10 @@ def read_embeddings(name: str, device: torch.device | str = "cpu") -> Embeddings
 
 
 def check_vectors(where: str, vectors: np.ndarray, ids: Sequence[str] | np.ndarray) -> None:
-    """Raise BadInput for NaN, infinite or zero vectors, naming the first."""
+    """Raise BadInput for NaN, infinite or zero vectors (n, d), naming the first."""
+    half = " in float16 (`store: float32` holds more)" if vectors.dtype == np.float16 else ""
     squares = np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)
-    for bad, word in ((~np.isfinite(squares), "not finite"), (squares == 0, "zero")):
+    for bad, word in ((~np.isfinite(squares), f"not finite{half}"), (squares == 0, "zero")):
         if bad.any():
             raise BadInput(
                 f"{where}: {bad.sum()} vectors are {word}, the first with id {ids[bad.argmax()]!r}"

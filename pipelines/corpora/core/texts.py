@@ -52,18 +52,28 @@ def mapped(frame: pl.DataFrame, columns: dict[str, str], where: str) -> pl.DataF
     text = wanted["text"]
     if text != "text" and "text" not in columns:
         print(f"{where}: the text is column {text!r}, as there is no column `text`")
+    out = frame.select(pl.col(theirs).alias(ours) for ours, theirs in wanted.items())
+    if "id" not in wanted:
+        number = pl.int_range(pl.len()).cast(pl.String)
+        out = out.with_columns(id=pl.lit(f"{Path(where).stem}-") + number)
+    return as_text(out, where)
+
+
+def as_text(frame: pl.DataFrame, where: str, lists: Iterable[str] = ("labels",)) -> pl.DataFrame:
+    """Cast id, text, split, document and labels to strings, or to lists of strings if `lists` names them.
+
+    Not all of them must be there. Raises BadInput for a column that cannot be text.
+    """
     with quiet(where, "columns that cannot be text"):
-        out = frame.select(pl.col(theirs).alias(ours) for ours, theirs in wanted.items())
-        if "id" not in wanted:
-            number = pl.int_range(pl.len()).cast(pl.String)
-            out = out.with_columns(id=pl.lit(f"{Path(where).stem}-") + number)
-        if "labels" in out.columns:
-            out = out.with_columns(labels=_labels(out["labels"]))
-        strings = [c for c in ("id", "text", "split", "document") if c in out.columns]
-        for column in strings:
-            if out[column].dtype.is_nested():
-                raise BadInput(f"{where}: the column for {column} is {out[column].dtype}, not text")
-        return out.with_columns(pl.col(strings).cast(pl.String))
+        names = [name for name in ("id", "text", "split", "document", "labels") if name in frame.columns]
+        for column in frame.select(names).iter_columns():
+            is_list = column.name in lists
+            kind = getattr(column.dtype, "inner", column.dtype) if is_list else column.dtype
+            if kind.is_nested():
+                raise BadInput(f"{where}: the column for {column.name} is {column.dtype}, not text")
+            cast = _list(column) if is_list else column.cast(pl.String)
+            frame = frame.with_columns(cast.alias(column.name))
+    return frame
 
 
 def chosen(
@@ -87,17 +97,17 @@ def chosen(
     return wanted
 
 
-def _labels(column: pl.Series) -> pl.Series:
-    """Return labels as list[str]. The column has lists, single values, or lists written as JSON."""
+def _list(column: pl.Series) -> pl.Series:
+    """Return list[str]. The column has lists, single values, or lists written as JSON."""
     if column.dtype.is_nested():
         return column.cast(pl.List(pl.String)).list.drop_nulls().fill_null([])
-    return pl.Series(map(_label, column.cast(pl.String)), dtype=pl.List(pl.String))
+    return pl.Series(map(_listed, column.cast(pl.String)), dtype=pl.List(pl.String))
 
 
-def _label(value: str | None) -> list[str]:
+def _listed(value: str | None) -> list[str]:
     if value and value.startswith("["):
         with suppress(json.JSONDecodeError):
-            return [str(label) for label in json.loads(value) if label is not None]
+            return [str(one) for one in json.loads(value) if one is not None]
     return [value] if value else []
 
 
