@@ -192,7 +192,7 @@ def test_output_made_by_hand_is_read_until_damaged():
     assert line_of(lambda: intact(path))
 
 
-def test_changed_bytes_of_unchanged_time_are_refused():
+def test_changed_bytes_of_unchanged_time_are_refused(monkeypatch):
     """A failing disk changes bytes without changing times."""
     path = store.metrics_path("align", "t")
     at = path.stat().st_mtime
@@ -202,6 +202,9 @@ def test_changed_bytes_of_unchanged_time_are_refused():
     os.utime(path, (at, at))
     assert line_of(lambda: intact(path))
     assert line_of(lambda: intact(Path("data/..", path)))
+    with monkeypatch.context() as patch:
+        patch.setattr("hashlib.file_digest", Mock(side_effect=OSError(errno.EIO, "Input/output error")))
+        assert "Input/output error" in line_of(lambda: intact(path))
 
 
 @pytest.mark.filterwarnings("ignore:_NoneStep")  # what DVC does with pygtrie

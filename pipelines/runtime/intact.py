@@ -14,18 +14,19 @@ from typing import Any, Literal, NamedTuple
 import yaml
 
 from pipelines.runtime.errors import BadInput
-from pipelines.runtime.files import try_lock
+from pipelines.runtime.files import reading, try_lock
 from pipelines.study.reading import Loader
 
 LOCK, PARAMS, RUNS = Path("dvc.lock"), Path("params.yaml"), Path(".cache/runs")
-DVC, PATIENCE = Path(".dvc/tmp/lock"), 10.0  # seconds; DVC locks this file while it works
+DVC = Path(".dvc/tmp/lock")  # DVC locks this file while it works
+PATIENCE = 10.0  # seconds to wait for this lock
 
 
 def intact(path: Path) -> Path:
     """Return `path` if its bytes, or those of all files of a folder, are what dvc.lock names.
 
     Return it also if dvc.lock does not name it, or if a run by hand wrote it later. Raises BadInput for other
-    bytes.
+    bytes, and if they cannot be read.
     """
     spelt = Path(os.path.relpath(path))  # as in dvc.lock
     named = [
@@ -36,7 +37,8 @@ def intact(path: Path) -> Path:
     if not named or not path.exists():  # whoever reads it says what is missing
         return path
     stage, out, _ = named[0]
-    found = md5_of(out)
+    with reading(out):
+        found = md5_of(out)
     if any(md5 == found for _, _, md5 in named) or _by_hand(stage, out):
         return path
     raise BadInput(
@@ -51,7 +53,7 @@ def locked(key: Literal["outs", "deps"]) -> list[tuple[str, str, str]]:
 
 
 def changed_rows(stage: str) -> list[str]:
-    """Return the rows, as `table.name`, that have changed in params.yaml since DVC last ran a stage.
+    """Return the rows, as `table.name`, that have changed in params.yaml since DVC last ran this stage.
 
     A stage may also depend on a whole table, or on a key of a row: `table`, `table.name.key`.
     """
@@ -66,8 +68,8 @@ def _below(tree: Any, key: str) -> Any:
 
 
 def outdated(stages: Iterable[str]) -> list[str]:
-    """Return the stages that DVC last ran with other rows of params.yaml, or with inputs that have changed
-    since.
+    """Return the stages whose rows in params.yaml, or whose inputs from other stages, differ from those of
+    DVC's last run.
     """
     made = {path: md5 for _, path, md5 in locked("outs")}
     changed = {stage for stage, path, md5 in locked("deps") if made.get(path, md5) != md5}
@@ -159,6 +161,6 @@ def _by_hand(stage: str, out: Path) -> bool:
         run = read_note(stage)
         times = [p.stat().st_mtime for p in (out.rglob("*") if out.is_dir() else [out]) if p.is_file()]
         since = LOCK.stat().st_mtime < run["began"]
-        return since and bool(times) and all(run["began"] - 1 <= time <= run["ended"] + 1 for time in times)
+        return since and bool(times) and all(run["began"] - 1 <= at <= run["ended"] + 1 for at in times)
     except (OSError, ValueError, KeyError, TypeError):
         return False
