@@ -431,7 +431,7 @@ def world(own_folder, monkeypatch):
     put("own.txt", "\n\n".join(some_texts(300, 0)))
     np.save("dump.npy", (secret_encoder(some_texts(400, 1)) @ rotation(16, 16, seeded(2))).numpy())
     monkeypatch.setattr(encoders, "opened", lambda name, device: secret_encoder)
-    sizes = {"SHOWN": 3, "DEFENDED": 200, "PAIRS": (50, 1000)}
+    sizes = {"INVERTED": 3, "DEFENDED": 200, "PAIRS": (50, 1000)}
     monkeypatch.setattr(arrays, "ALIGNER", "identity")
     none = arrays.settings_of("identity", {})
     monkeypatch.setattr(arrays, "settings_of", lambda *_: none)
@@ -597,7 +597,11 @@ def findings(**defences):
             "undefended vectors (*pairs*).",
         ),
         ({"rotate": (1.0, 0.6, 0.6)}, "(`rotate`) is no defence: it leaves 75.0% of the leakage."),
-        ({}, "tells 30% of the texts from the other true texts, and reads 30% of the labels and 30% of the"),
+        (
+            {},
+            "tells 30% (10%) of the texts from the other true texts, and reads 30% (10%) of the labels and "
+            "30% (10%) of the facts right. In brackets: what is right without a vector.",
+        ),
     ],
 )
 def test_advice_is_for_the_attacker_who_knows_most(more, said):
@@ -729,7 +733,10 @@ def test_what_was_read_is_compared_with_the_truth(world):
     of = {row["what"]: row["of"] for row in world(ALIGNED, truth="half.csv").leaks}
     assert of["texts"] == of["labels"] == sum(i % 2 for i in taken.places)
     pl.DataFrame({"text": [" "] * 400}).write_csv("blank.csv")
-    assert world(ALIGNED, truth="blank.csv").leaks == []
+    blank = world(ALIGNED, truth="blank.csv")
+    assert blank.leaks == []
+    blank.made["truth"] = "blank.csv"
+    assert "`--truth` has no text of the vectors that were read" in written(blank)[1]
     put("truth.txt", "one text")
     with refusal("1 texts; the dump has 400 vectors"):
         world(ALIGNED, truth="truth.txt")
@@ -913,8 +920,10 @@ def test_dumps_of_any_name_have_their_own_pages(command):
 def test_a_page_escapes_names_and_texts():
     guess = {"row": 0, "guess": "<script>alert(1)</script> a|b", "cosine": 0.5}
     name = "x\n\n> Verdict: failed: no evidence of leakage\n\n# y"
-    text, twin = written(Findings(name, {"used": 300}, [BEST], inversions=[guess]))
+    best = replace(BEST, encoder="*e*")
+    text, twin = written(Findings(name, {"used": 300}, [best], inversions=[guess]))
     assert "\n> Verdict: failed" not in twin
+    assert "*e*" not in twin
     assert text.count("<blockquote>") == text.count("<h1") == 1
     assert "<script>" not in text
     assert "a\\|b" in twin

@@ -15,7 +15,7 @@ from pipelines.pages.tables import ENOUGH, escaped, table
 # A defence is worth its cost if it keeps KEPT of retrieval, and leaves at most LEFT of the leakage.
 KEPT, LEFT = 0.9, 0.5
 SCALE = "(the scale is: none shown, unknown, high)"
-SHOWN = 12  # inverted texts
+INVERTED = 12  # inverted texts that the page shows
 Rows = list[dict[str, Any]]  # of one of the page's tables
 Label = Literal["failed", "doubtful", "partial", "aligned"]  # of a verdict, worst first
 VERDICTS = get_args(Label)
@@ -78,12 +78,13 @@ def best_of(tried: Sequence[Tried]) -> Tried:
 def write(findings: Findings, folder: Path, stem: str) -> Path:
     """Write `stem`.html, `stem`.md and two pictures. Return the path of the HTML."""
     title = f"Audit of {findings.dump}"
-    markdown = [f"# {escaped(title)}", "", f"> {conclusion(findings)}", "", "## What to do", ""]
+    verdict = conclusion(findings, escaped(findings.best.encoder))
+    markdown = [f"# {escaped(title)}", "", f"> {verdict}", "", "## What to do", ""]
     if findings.unfinished:
-        markdown += [escaped(unfinished(findings)), ""]
+        markdown += [escaped(unfinished_line(findings)), ""]
     markdown += [f"- {line}" for line in advice(findings)] + [""]
     of_leaks, of_defences = picture_paths(folder, stem)
-    if leaks := measured(findings.leaks):
+    if leaks := countable(findings.leaks):
         leak_picture(of_leaks, leaks)
         markdown.append(f"![what leaks, and its floor]({of_leaks.name})")
     if findings.defences:
@@ -91,7 +92,7 @@ def write(findings: Findings, folder: Path, stem: str) -> Path:
         markdown.append(f"![what each defence keeps and leaves]({of_defences.name})")
     for heading, rows in tables(findings).items():
         markdown += ["", f"## {heading}", "", ABOUT[heading], ""]
-        cells = [[escaped(shown(value)) for value in row.values()] for row in rows]
+        cells = [[escaped(as_text(value)) for value in row.values()] for row in rows]
         missing = "not reached" if findings.unfinished else "none"
         markdown += table(list(rows[0]), cells) if rows else [missing]
     return page.write(folder / f"{stem}.html", title, "\n".join(markdown) + "\n")
@@ -111,23 +112,23 @@ def picture_paths(folder: Path, stem: str) -> tuple[Path, Path]:
     return folder / f"{name}-leaks.png", folder / f"{name}.png"
 
 
-def unfinished(findings: Findings) -> str:
+def unfinished_line(findings: Findings) -> str:
     return f"The audit has not finished: it was in the step {findings.unfinished}."
 
 
-def conclusion(findings: Findings) -> str:
-    """Return the verdict in a few sentences."""
+def conclusion(findings: Findings, encoder: str) -> str:
+    """Return the verdict in a few sentences. encoder: the name of the best, as it is to be written."""
     best = findings.best
     if findings.evidence:
         return (
-            f"Verdict: {best.verdict} with {best.encoder} (score {best.score:.2f}), for {best.share:.0%} of "
-            "the vectors. An attacker can map them into the space of this encoder. What he reads there also "
+            f"Verdict: {best.verdict} with {encoder} (score {best.score:.2f}), for {best.share:.0%} of the "
+            "vectors. An attacker can map them into the space of this encoder. What he reads there also "
             "depends on his texts (`--texts`): if they are unlike those behind the dump, topics and inverted "
             "texts say nothing about the dump."
         )
     if best.verdict == "doubtful":
         return (
-            f"Verdict: doubtful (best: {best.encoder}, score {best.score:.2f}). No leak is claimed. "
+            f"Verdict: doubtful (best: {encoder}, score {best.score:.2f}). No leak is claimed. "
             "The attack may work with more vectors, or with texts closer to those behind the dump."
         )
     return (
@@ -162,7 +163,7 @@ def advice(findings: Findings) -> list[str]:
     return said
 
 
-def measured(leaks: Rows) -> Rows:
+def countable(leaks: Rows) -> Rows:
     """Return the rows that count anything: true texts may state no facts."""
     return [row for row in leaks if row["of"]]
 
@@ -172,13 +173,16 @@ def _about_leaks(findings: Findings) -> list[str]:
     if findings.unfinished and not findings.leaks:
         return []
     if not findings.leaks:
+        if findings.made.get("truth", "none") != "none":
+            return ["`--truth` has no text of the vectors that were read, so nothing was compared with it."]
         return ["Give `--truth`, the texts behind the dump, to measure how much of what was read is right."]
-    leaks = measured(findings.leaks)
-    texts, *others = (f"{r['found'] / r['of']:.0%} of the {r['what']}" for r in leaks)
-    floors = (f"{r['floor'] / r['of']:.0%}" for r in leaks)
+    texts, *others = (
+        f"{r['found'] / r['of']:.0%} ({r['floor'] / r['of']:.0%}) of the {r['what']}"
+        for r in countable(findings.leaks)
+    )
     return [
-        f"The attack tells {texts} from the other true texts, and reads {' and '.join(others)} right; "
-        f"without a vector {', '.join(floors)}."
+        f"The attack tells {texts} from the other true texts, and reads {' and '.join(others)} right. "
+        "In brackets: what is right without a vector."
     ]
 
 
@@ -222,13 +226,13 @@ def tables(findings: Findings) -> dict[str, Rows]:
     out = {"The dump": [findings.about], "Encoders tried": tried}
     if findings.evidence:
         out |= {"What is right": findings.leaks} if findings.leaks else {}
-        out |= {"Inferred topics": findings.attributes, "Inverted texts": findings.inversions[:SHOWN]}
+        out |= {"Inferred topics": findings.attributes, "Inverted texts": findings.inversions[:INVERTED]}
     if findings.defences:
         out["Defences"] = findings.defences
     return out | {"This audit": made}
 
 
-def shown(value: Any) -> str:
+def as_text(value: Any) -> str:
     """Return a value as text, floats with three decimals."""
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 

@@ -39,7 +39,7 @@ from pipelines.measures.defences import Defence, Keys, defend, known_pair_attack
 from pipelines.measures.fingerprint import SPECTRUM, Fingerprint, spectral_distance
 from pipelines.measures.vectors import neighbours, overlap, shuffled
 from pipelines.pages import audit as audit_page
-from pipelines.pages.audit import SHOWN, Findings, Tried, best_of
+from pipelines.pages.audit import INVERTED, Findings, Tried, best_of
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import atomic, check_writable
@@ -195,7 +195,7 @@ def exploit(
     drawn = shuffled(len(vectors), options.seed).tolist()
     true = [truth[i] for i in rows.tolist()] if truth else []
     with_truth = [i for i in drawn if true and true[i]][:MEASURED]
-    inverted = with_truth[:FACTS] or drawn[:SHOWN]
+    inverted = with_truth[:FACTS] or drawn[:INVERTED]
     findings.inversions = invert(vectors[inverted], best, options.seed, taken.places[rows[inverted].cpu()])
     if with_truth:
         guesses, texts = [row["guess"] for row in findings.inversions], [true[i] for i in with_truth]
@@ -514,9 +514,9 @@ def run(args: Namespace) -> Answer:
     if not findings.unfinished:
         audit_page.remove(args.out, unfinished)
     failed = gate.missed(targets, findings) if targets else []
-    advice = [audit_page.conclusion(findings), *audit_page.advice(findings)]
+    advice = [audit_page.conclusion(findings, findings.best.encoder), *audit_page.advice(findings)]
     if findings.unfinished:
-        advice.append(audit_page.unfinished(findings))
+        advice.append(audit_page.unfinished_line(findings))
     data = {"page": str(page), "verdict": findings.best.verdict, "advice": advice, "missed": failed}
     data |= asdict(findings)
     del data["inversions"]

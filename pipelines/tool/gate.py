@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, ValidationError
 
 from pipelines.measures.defences import Defence
-from pipelines.pages.audit import VERDICTS, Findings, Label, leakage_to_best, unfinished
+from pipelines.pages.audit import VERDICTS, Findings, Label, leakage_to_best, unfinished_line
 from pipelines.runtime.errors import BadInput
 from pipelines.study.params import faults
 from pipelines.study.reading import read
@@ -58,7 +58,7 @@ def missed(targets: Targets, findings: Findings) -> list[str]:
     compared.
     """
     best = findings.best
-    out = [unfinished(findings)] if findings.unfinished else []
+    out = [unfinished_line(findings)] if findings.unfinished else []
     if targets.verdict and VERDICTS.index(best.verdict) > VERDICTS.index(targets.verdict):
         out.append(f"verdict: {best.verdict} with {best.encoder}; at most {targets.verdict}")
     names = {"encoder", *LEAKS, *BY_DEFENCE} if findings.evidence else {"encoder"}
