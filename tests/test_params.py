@@ -213,7 +213,8 @@ def test_help_of_a_verb_lists_the_rows_and_their_keys(own_folder, monkeypatch, c
     lines = said.splitlines()
     assert lines[lines.index("Rows of align in params.yaml:") + 1] == "  ab"
     of_aligner = lines[lines.index("Keys of aligner wasserstein_procrustes:") :]
-    assert "  clusters (integer at least 2, default 30) of k-means, matched across the clouds" in of_aligner
+    clusters = "integer at least 2 and at most 6000, default 30"
+    assert f"  clusters ({clusters}) of k-means, matched across the clouds" in of_aligner
     assert "  splits ([text, text] or null, default null) [split of the source" in said
     run_command(report.report, monkeypatch, "-h")
     assert capsys.readouterr().out.endswith("\nusage: python -m pipelines.report\n")

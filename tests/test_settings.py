@@ -50,6 +50,8 @@ EVALUATE = {"translator": "t", "source": "a", "target": "b"}
     [
         (WASSERSTEIN, {"rounds": ()}, "rounds"),
         (WASSERSTEIN, {"repeats": ()}, "repeats"),
+        (WASSERSTEIN, {"ridge": 0.0}, "ridge: 0.0 must be more than 0"),
+        (WASSERSTEIN, {"clusters": 6001}, "clusters: 6001 must be at least 2 and at most 6000"),
         (WASSERSTEIN, {"refinements": 0, "passes": 0}, "refinements"),
         (VEC2VEC, {"starts": (4, 8), "start_axes": (4, 8)}, "starts"),
         (VEC2VEC, {"starts": (4,)}, "starts"),

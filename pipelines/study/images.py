@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from pipelines.study.params import Study
 
 
-Width = Annotated[int, Field(multiple_of=HEADS), Bounds(ge=8)]
+Width = Annotated[int, Bounds(ge=8), Field(multiple_of=HEADS)]
 
 
 class ImageTower(Row):
     """A vision transformer over all patches, trained from scratch."""
 
     # Pixels of a side; images are resized and cut to it
-    size: Annotated[int, Field(multiple_of=PATCH), Bounds(ge=8)] = 32
+    size: Annotated[int, Bounds(ge=8), Field(multiple_of=PATCH)] = 32
     width: Width = 64  # channels
     depth: Count = 3  # layers
 

@@ -12,6 +12,7 @@ from dataclasses import MISSING, is_dataclass
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from pipelines.runtime.settings import Bounds
@@ -71,7 +72,7 @@ def keys(kind: type) -> dict[str, tuple[str, str, str]]:
 
 
 def comments(kind: type) -> dict[str, str]:
-    """Return the comment at each field: those beside it, or the sentence above it; one word is a heading.
+    """Return the comment of each field: what stands beside it, else above it. One word above is a heading.
 
     Values in it are in YAML: `null`, not `None`.
     """
@@ -101,7 +102,7 @@ def default(kind: Any, name: str) -> str:
 
 
 def in_words(hint: Any) -> str:
-    """Return a type in words: `integer at least 1`, `row of embed`, `list of number`."""
+    """Return a type in words, such as `integer at least 1`, `text (a row of embed)`, `list of number`."""
     origin, parts = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         return " or ".join(map(in_words, parts))
@@ -116,7 +117,10 @@ def in_words(hint: Any) -> str:
 
 
 def suffix(mark: Any) -> str:
-    """Return what a mark adds to a type: its bounds, or the table that a name is of."""
+    """Return what a mark adds to a type: its bounds, its divisor, or the table that a name is of."""
     if isinstance(mark, Ref):
         return f"(a row of {mark.table.replace('translators', 'align or align_jointly')})"
+    if isinstance(mark, FieldInfo):
+        every = (getattr(one, "multiple_of", None) for one in mark.metadata)
+        return " ".join(f"in multiples of {number}" for number in every if number)
     return str(mark) if isinstance(mark, Bounds) else ""

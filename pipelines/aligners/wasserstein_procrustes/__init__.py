@@ -69,7 +69,7 @@ from pipelines.measures.vectors import centred_unit, kmeans, nearness, ridged
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.log import Log
 from pipelines.runtime.progress import progress
-from pipelines.runtime.settings import Bounds, Checked, Count, Natural, NonNegative, Share
+from pipelines.runtime.settings import Bounds, Checked, Count, Natural, NonNegative, Positive, Share
 
 # What this aligner can do: see `core.aligner`
 SUPERVISION = "unpaired"
@@ -114,9 +114,10 @@ class Settings(Checked):
     docs/experiments/documents-apart.md.
     """
 
-    clusters: Annotated[int, Bounds(ge=2)] = 30  # of k-means, matched across the clouds
-    # Runs of k-means, each of which gives one candidate map: for the competition, then for the evolution.
-    # If both sides have texts of the same documents, the competition is mostly enough
+    clusters: Annotated[int, Bounds(ge=2, le=SAMPLE)] = 30  # of k-means, matched across the clouds
+    # Numbers of candidate maps, each from a run of k-means: the first for the competition, each further one
+    # for an evolution. An evolution is skipped if the best two maps agree. If both sides have texts of the
+    # same documents, the competition is mostly enough
     repeats: tuple[Count, ...] = (30, 240)
     assignment_restarts: Count = 6  # random starts of each quadratic assignment
     # Batch sizes of the rounds of the competition. If it needs fewer rounds, it uses the last ones
@@ -124,7 +125,7 @@ class Settings(Checked):
     refinements: Natural = 160  # steps on random batches
     passes: Natural = 12  # steps on all vectors, at most LAST_PASS per side
     groups: Count = 10  # random groups of clusters per side in step 3; 1: no groups. Small batches get fewer
-    # How often directions may be reflected and the second half of step 3 repeated
+    # How often directions may be reflected, and the second half of the refinements and all passes repeated
     reflections: Natural = 4
     # In step 3, in the principal axes of both sides, rows and columns of the cross-covariance are divided by
     # their norms to this power, so that axes weigh more alike. Helps with `groups`, can harm without
@@ -133,7 +134,7 @@ class Settings(Checked):
     # into a larger space is a subspace. Components of target vectors outside of it lower the cosine.
     match_in: Literal["target", "smaller"] = "target"
     fidelity: Share = 0.4  # how near the map is to least squares (1); 0 is the orthogonal map
-    ridge: NonNegative = 0.3  # penalty of least squares, relative to the mean variance of a source direction
+    ridge: Positive = 0.3  # penalty of least squares, relative to the mean variance of a source direction
     # Strength of the hub correction; 0 disables it. Translations of few effective dimensions get none.
     hub_correction: NonNegative = 1.3
 
@@ -223,7 +224,7 @@ def _moved(pairs: Tensor, rows: Tensor) -> Tensor:
 
 
 def _sample_with(first: Tensor, cloud: Tensor, generator: torch.Generator) -> Tensor:
-    """Return the rows `first`, in their order, then other random rows: MOST in all, if there are so many."""
+    """Return all rows `first`, in their order, then other random rows up to MOST in all."""
     rows = torch.randperm(len(cloud), generator=generator)
     others = rows[~torch.isin(rows, first)][: max(0, MOST - len(first))]
     return cloud[torch.cat([first, others]).to(cloud.device)]
@@ -284,10 +285,10 @@ class Fitting:
             fitting = replace(self, settings=ungrouped)
             cross = fitting.refine(X, Y, W, given, axes)
         for _ in range(self.settings.reflections):
-            W = self.better_reflected(x, y, P.T @ spectral(cross) @ Q, leading_given)
-            if W is None:
+            small = self.better_reflected(x, y, P.T @ spectral(cross) @ Q, leading_given)
+            if small is None:
                 break
-            cross = fitting.refine(X, Y, P @ W @ Q.T, given, axes, self.settings.refinements // 2)
+            cross = fitting.refine(X, Y, P @ small @ Q.T, given, axes, self.settings.refinements // 2)
         return cross
 
     def best_candidate(self, X: Tensor, Y: Tensor, known: Tensor, given: Tensor) -> Tensor:
@@ -319,8 +320,8 @@ class Fitting:
 
     def compete(self, X: Tensor, Y: Tensor, maps: list[Tensor], given: Tensor) -> list[Tensor]:
         """Step 2, the competition: return the maps of the last round, best first."""
-        halvings = (len(maps) - 1).bit_length()  # the first round keeps all maps, so the last has two
-        rounds = self.settings.rounds[-max(1, halvings) :]
+        needed = (len(maps) - 1).bit_length()  # rounds from all maps down to two: each later one halves them
+        rounds = self.settings.rounds[-max(1, needed) :]
         for number, size in enumerate(rounds):
             maps = maps[: (len(maps) + 1) // 2] if number else maps
             what = f"compare candidates, round {number + 1} of {len(rounds)}"
@@ -414,9 +415,9 @@ class Fitting:
     def refine(
         self, X: Tensor, Y: Tensor, W: Tensor, given: Tensor, axes: tuple[Tensor, Tensor], first: int = 0
     ) -> Tensor:
-        """Step 3 from step `first` on: couple and fit in turn. Return the last cross-covariance (d, e).
+        """Step 3: couple and fit in turn. Return the last cross-covariance (d, e).
 
-        axes: the principal axes of X and Y.
+        first: the number of refinements that are left out. axes: the principal axes of X and Y.
         """
         cross, refinements = given, self.settings.refinements
         last_scale = relative_size(X[:LAST_PASS], Y[:LAST_PASS])
