@@ -25,7 +25,7 @@ from torch import Tensor
 
 from pipelines.aligners import wasserstein_procrustes
 from pipelines.aligners.core.translator import load, save
-from pipelines.aligners.core.verdict import REPLICATE, judge
+from pipelines.aligners.core.verdict import REPLICATE_SEED, judge
 from pipelines.evaluate import scored
 from pipelines.runtime import store
 
@@ -83,7 +83,7 @@ def read(folder: Path, name: str) -> Tensor:
 
 def step(name: str, folder: Path) -> str:
     """Run one step. Return its result for the table."""
-    seeds = (0, REPLICATE)
+    seeds = (0, REPLICATE_SEED)
     if name == "fit":
         source, target = read(folder, "source"), read(folder, "target")
         for seed, part in zip(seeds, (slice(None), slice(0, None, 2)), strict=True):

@@ -159,8 +159,8 @@ def batch_rows(row: TrainImageText, n: int, seed: int, step: int) -> Tensor:
     No image is in a batch twice. `n` is the number of images.
     """
     size = min(row.batch, n)
-    epoch, at = divmod(step, n // size)
-    return torch.randperm(n, generator=generator(seed, 0, epoch))[at * size : (at + 1) * size]
+    epoch, part = divmod(step, n // size)
+    return torch.randperm(n, generator=generator(seed, 0, epoch))[part * size : (part + 1) * size]
 
 
 def draw(row: TrainImageText, model: DualEncoder, seed: int, step: int) -> Fourier | None:
@@ -184,8 +184,9 @@ def loss_of(model: DualEncoder, images: Tensor, ids: Tensor, fourier: Fourier | 
 
 
 def rate(row: TrainImageText, step: int) -> float:
-    """Return the learning rate: linear warm-up, then a half cosine that ends one step after the last, at
-    END_RATE or at a lower `lr`.
+    """Return the learning rate: linear warm-up to `lr`, then half a cosine down to END_RATE.
+
+    It would reach END_RATE one step after the last one. An `lr` below END_RATE stays as it is.
     """
     if step < row.warmup:
         return row.lr * (step + 1) / row.warmup

@@ -122,7 +122,7 @@ def test_each_side_may_have_a_limit():
     assert [len(side) for side in paired_vectors(A, B, row(limit=[7, 20]), 0)] == [7, 7]
 
 
-@pytest.mark.parametrize("seed", [0, verdict.REPLICATE])
+@pytest.mark.parametrize("seed", [0, verdict.REPLICATE_SEED])
 def test_two_splits_are_the_dump_and_the_attackers(seed):
     apart = row(splits=["test", "train"])
     data, most = (halves(A, B, apart, seed, replicate) for replicate in (False, True))
@@ -197,7 +197,7 @@ def test_a_killed_row_keeps_seeds_of_this_code_and_these_vectors(stage, monkeypa
     assert found["verdict"] == pytest.approx(sum(v["score"] for v in found["by seed"].values()) / 2, abs=1e-5)
 
 
-@pytest.mark.parametrize("seeds", [[0, verdict.REPLICATE], [20261121]])
+@pytest.mark.parametrize("seeds", [[0, verdict.REPLICATE_SEED], [20261121]])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_seeds_on_one_dump_are_judged_by_a_replicate_on_three_quarters(stage, seeds, sign):
     """Seeds on one dump always agree with each other."""
@@ -244,7 +244,7 @@ def test_a_replicate_with_the_seed_of_a_refit_is_another_fit(stage):
         sizes.append(len(source))
         return signed(1 if len(source) == TEST else -1, source, target)
 
-    stage(fit, seeds=[0, verdict.REPLICATE + 1], splits=["test", "train"], restarts=1)
+    stage(fit, seeds=[0, verdict.REPLICATE_SEED + 1], splits=["test", "train"], restarts=1)
     assert sizes.count(TEST) == 4
     assert len(sizes) == 6
 
@@ -266,9 +266,9 @@ def test_a_lone_seed_restarts_with_its_replicate(stage, restarts):
     seen = set()
 
     def fit(source, target, seed):
-        if seed % RESTART >= verdict.REPLICATE:
+        if seed % RESTART >= verdict.REPLICATE_SEED:
             seen.add(frozenset(texts(source * 1e6)))
-        return signed(-1 if seed == verdict.REPLICATE else 1, source, target)
+        return signed(-1 if seed == verdict.REPLICATE_SEED else 1, source, target)
 
     found = stage(fit, seeds=[0], restarts=restarts)
     assert (found["by seed"]["0"]["agreement"] > 0.9) == bool(restarts)

@@ -20,8 +20,8 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, pr
 from torch import Tensor
 
 BLOCK = np.dtype([("scale", "<f2"), ("nibbles", "u1", 16)])  # 32 weights
-CONTROLS = r"[\x01-\x08\x0b\x0e-\x1f\x7f\x8f\x9f]"  # dropped, as the file's rules say; the others are NFKC
-SPACES = r"[\t\n\f\r\x{1680}\x{200b}-\x{200f}\x{2028}\x{2029}\x{2581}\x{feff}\x{fffd}]"
+CONTROLS = r"[\x01-\x08\x0b\x0e-\x1f\x7f\x8f\x9f]"  # removed from texts
+SPACES = r"[\t\n\f\r\x{1680}\x{200b}-\x{200f}\x{2028}\x{2029}\x{2581}\x{feff}\x{fffd}]"  # each becomes " "
 TABLES = {"word": "word_embeddings", "pos": "position_embeddings", "type": "token_type_embeddings"}
 NAMES = {  # of a layer's tensors, in the file and in transformers
     "q": "attention.self.query",

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from pipelines.aligners.core.cloud import checked, finite
 from pipelines.aligners.core.parts import Parts, judge_parts
 from pipelines.aligners.core.translator import Translator, load_best, load_seeds
-from pipelines.aligners.core.verdict import REPLICATE, Verdict, judge, other_texts
+from pipelines.aligners.core.verdict import REPLICATE_SEED, Verdict, judge, other_texts
 from pipelines.fitting.fits import Draw, Translators, Work, fit_until_aligned
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.log import Log
@@ -177,7 +177,7 @@ def verdict(
         return translate
 
     translate = method(source, target, seed)
-    replicate = method(*other_texts(source, target), seed + REPLICATE)
+    replicate = method(*other_texts(source, target), seed + REPLICATE_SEED)
     return judge(source, translate, [replicate], target)
 
 

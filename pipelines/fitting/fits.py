@@ -19,7 +19,7 @@ from torch import Tensor
 from pipelines import distributed
 from pipelines.aligners.core.aligner import Pair
 from pipelines.aligners.core.translator import Translator, load, save
-from pipelines.aligners.core.verdict import REPLICATE, Verdict, judge
+from pipelines.aligners.core.verdict import REPLICATE_SEED, Verdict, judge
 from pipelines.runtime import store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
@@ -29,7 +29,7 @@ from pipelines.runtime.progress import about
 from pipelines.runtime.threads import side_by_side
 from pipelines.study import Align, AlignJointly, aligner_module
 
-RESTART = 10_000_019  # added to a seed for each restart; far from REPLICATE and from usual seeds
+RESTART = 10_000_019  # added to a seed for each restart; far from REPLICATE_SEED and from usual seeds
 LARGE = 2**30  # bytes of vectors above which fits run one after the other, each on all cores
 CURVES = ".curves.jsonl"  # ending of files with the logged metrics of fits in other processes
 Translators = dict[Pair, Translator]  # of one fit, by source and target space
@@ -221,7 +221,7 @@ def replicate_seed(row: Align | AlignJointly) -> int | None:
     if len(row.seeds) > 1 and not row.splits:
         return None
     first = next(iter(row.seeds))
-    return next(seed for seed in count(first + REPLICATE) if seed not in row.seeds)
+    return next(seed for seed in count(first + REPLICATE_SEED) if seed not in row.seeds)
 
 
 def run_fits(fits: Sequence[Callable[[], object]], aligner: str, clouds: Sequence[Tensor]) -> None:

@@ -22,7 +22,7 @@ def finite(name: str, rows: Tensor) -> Tensor:
 
 
 def shuffled(n: int, seed: int) -> Tensor:
-    """Return the numbers below n in an order that the seed draws. (n,)"""
+    """Return a random permutation of 0 .. n - 1, by the seed. (n,)"""
     return torch.randperm(n, generator=torch.Generator().manual_seed(seed))
 
 
@@ -34,7 +34,7 @@ def centred_unit(vectors: Tensor) -> Tensor:
 def neighbours(queries: Tensor, keys: Tensor, count: int, others: bool = False) -> Tensor:
     """Return the indices of each query's nearest keys by dot product, nearest first.
 
-    (n, d), (m, d) -> (n, min(count, m)), or m - 1 with `others`
+    (n, d), (m, d) -> (n, k), where k = min(count, m); with `others`, min(count, m - 1)
 
     others: query i is key i and is skipped. Raises BadInput for a row that is not finite.
     """

@@ -45,12 +45,14 @@ def headlines(measures: list[Measure], metrics: dict[str, Any]) -> Numbers:
 
 
 def _evaluate(metrics: dict[str, Any], row: Evaluate, study: Study) -> Numbers:
-    """Return the headlines, and the verdict if it is about the corpus that was measured."""
-    fit, corpus = study.translators()[row.translator], study.spaces()[row.source].corpus
-    judged = store.alignments(study).get(row.translator, {}) if study.corpora_of(fit) == [corpus] else {}
+    """Return the floor of a naive translator, or the ceiling of an oracle. Of others, return the headlines,
+    and the verdict if it is about the corpus that was measured.
+    """
     numbers = headlines([*translation.MEASURES, *retrieval.MEASURES], metrics)
+    fit, corpus = study.translators()[row.translator], study.spaces()[row.source].corpus
     if bound := BOUNDS.get(fit.supervision):
         return {bound: next(iter(numbers.values()))}
+    judged = store.alignments(study).get(row.translator, {}) if study.corpora_of(fit) == [corpus] else {}
     if "verdict" in judged:
         numbers["verdict"] = judged["verdict"]
     return numbers

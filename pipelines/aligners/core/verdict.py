@@ -31,9 +31,9 @@ ALIGNED, DOUBTFUL = 0.95, 0.05  # lowest scores of these labels
 # average, which adds at most (1 - WHOLE) * 0.5 = 0.075 to the mean.
 WHOLE = 0.85
 LEADING = 20  # directions that are left out: wrong maps can agree there by matching whole clusters
-REPLICATE = 1_000_000  # added to a seed to get the seed of a replicate
+REPLICATE_SEED = 1_000_000  # added to a seed to get the seed of a replicate
 SMALL = 8000  # with fewer vectors on a side, a replicate sees three quarters of them, else half
-NEXT = (
+ADVICE = (
     "to try: more texts on both sides, known pairs, more restarts; with wasserstein_procrustes also "
     "`match_in: smaller`"
 )
@@ -55,7 +55,7 @@ class Verdict:
 
     def __str__(self) -> str:
         """Return label and agreement, then the share of the source for which the map is right, or advice."""
-        return f"{self.short}, for {self.share:.0%} of the source" if self.share else f"{self.short}; {NEXT}"
+        return self.short + (f", for {self.share:.0%} of the source" if self.share else f"; {ADVICE}")
 
 
 @torch.no_grad()
@@ -98,18 +98,18 @@ def agreement(source: Tensor, translated: Tensor, replicates: Sequence[Translato
     return max(cosines)
 
 
-def verdict_of(agreed: float, width: float, share: float = 1.0) -> Verdict:
+def verdict_of(agreed: float, dimensions: float, share: float = 1.0) -> Verdict:
     """Return the verdict for an agreement, the effective dimensions of the translated cloud, and a share.
 
-    From a score of ALIGNED on, the label is *aligned* if the share is at least WHOLE, *partial* if it is
-    less, and *doubtful* if it is 0. Below FEW dimensions wrong fits agree, too, so it is *doubtful* at best.
+    A score of at least ALIGNED gives *aligned* for a share of at least WHOLE, *partial* for a smaller share,
+    and *doubtful* for none. Below FEW dimensions wrong fits agree, too, so the label is *doubtful* at best.
     """
     score = 1 / (1 + math.exp(-SLOPE * (agreed - MIDDLE)))
-    score = min(score, 0.5) if width < FEW else score
+    score = min(score, 0.5) if dimensions < FEW else score
     if score >= ALIGNED:
         label = "aligned" if share >= WHOLE else "partial" if share else "doubtful"
-        return Verdict(score, label, agreed, width, share)
-    return Verdict(score, "doubtful" if score >= DOUBTFUL else "failed", agreed, width, 0.0)
+        return Verdict(score, label, agreed, dimensions, share)
+    return Verdict(score, "doubtful" if score >= DOUBTFUL else "failed", agreed, dimensions, 0.0)
 
 
 def other_texts(source: Tensor, target: Tensor, number: int = 0) -> tuple[Tensor, Tensor]:

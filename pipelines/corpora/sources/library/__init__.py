@@ -131,8 +131,8 @@ def _is_read(file: PurePosixPath) -> bool:
 
 
 def _new(text: str, seen: set[str]) -> bool:
-    """Return True if no earlier text has the same first 14 words, and remember this one. Case, digits and
-    punctuation are ignored.
+    """Return True if no earlier text has the same first 14 words, and remember this one. Every run of
+    digits counts as 0. Case and punctuation are ignored.
     """
     words = re.sub(r"[^a-z0 ]+", " ", re.sub(r"\d+", "0", text.lower())).split()
     key = " ".join(words[:14])
@@ -144,7 +144,8 @@ def _new(text: str, seen: set[str]) -> bool:
 def docstrings(path: Path) -> Iterator[tuple[int, str]]:
     """Yield (line, text) of each module, class and function docstring, if the file is valid Python.
 
-    Definitions in blocks of `except`, `finally` and `case` are not visited.
+    Files without triple quotes are skipped. Definitions in blocks of `except`, `finally` and
+    `case` are not visited.
     """
     try:
         source = path.read_bytes() if path.stat().st_size <= LARGEST else b""
@@ -211,8 +212,10 @@ def _reads(sentence: str) -> bool:
 
 
 def sequences(sentences: list[str], shortest: int, longest: int) -> Iterator[str]:
-    """Pack sentences into sequences of shortest..longest words. Cut one where its sequence would be too long,
-    and drop a rest below `shortest`.
+    """Join sentences to sequences of shortest..longest words.
+
+    A sequence ends before the sentence that would make it too long. If it has fewer than `shortest` words,
+    it ends within that sentence. A rest below `shortest` is dropped.
     """
     held: list[str] = []
     for sentence in sentences:
