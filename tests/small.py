@@ -258,7 +258,7 @@ def run_command(verb, monkeypatch, *arguments):
 def run_stage(verb, study, name="row"):
     """Run a row's stage in this process without MLflow, and return its metrics, if it has any."""
     run = getattr(importlib.import_module(f"pipelines.{verb}"), verb)
-    run(name, getattr(study, Study.tables()[verb])[name], study, Run())
+    run(name, getattr(study, Study.table_by_verb()[verb])[name], study, Run())
     return store.read_metrics(verb, [name]).get(name, {})
 
 

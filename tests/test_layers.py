@@ -208,7 +208,8 @@ def test_a_new_file_makes_no_stage_stale(place):
 
 def test_stages_that_compute_on_a_device_share_a_pool():
     tables = {
-        verb: get_args(Study.model_fields[table].annotation)[1] for verb, table in Study.tables().items()
+        verb: get_args(Study.model_fields[table].annotation)[1]
+        for verb, table in Study.table_by_verb().items()
     }
     computed = {verb for verb, row in tables.items() if "device" in getattr(row, "model_fields", ())}
     assert computed == {verb for verb, stage in STAGES.items() if stage.get("meta") == {"pool": "gpu"}}

@@ -91,7 +91,7 @@ def small_inverter(row, language_model):
 
 def kept(study, upstream):
     """Return the first stage of each kind and all stages upstream of it, upstream first."""
-    verbs = {table: verb for verb, table in params.Study.tables().items()}
+    verbs = {table: verb for verb, table in params.Study.table_by_verb().items()}
     first = {}
     for where, row in study.rows():
         table, name = where.split(".")
@@ -135,7 +135,7 @@ def kind(where, row, study):
 def of_rows_that_run(published, tree):
     """Drop the reference of a published number to a row that is not run here."""
     verb, row = published.get("of", "evaluate.").split(".")[:2]
-    return published if row in tree[params.Study.tables()[verb]] else published | {"of": None}
+    return published if row in tree[params.Study.table_by_verb()[verb]] else published | {"of": None}
 
 
 # ---------------------------------------------------------------- stand-ins for the hub
@@ -197,7 +197,7 @@ def offline(monkeypatch, own_folder):
 
 @pytest.mark.parametrize("name", [pytest.param("paper", marks=pytest.mark.slow), "paper-mimic"])
 def test_every_kind_of_row_runs_and_published_numbers_show(name, offline):
-    path, verbs = ROOT / "studies" / f"{name}.yaml", params.Study.tables()
+    path, verbs = ROOT / "studies" / f"{name}.yaml", params.Study.table_by_verb()
     tree = expand(read(path))
     stages = [stage.split("@") for stage in kept(params.Study.model_validate(tree), graph(path))]
     for verb, table in verbs.items():

@@ -62,6 +62,7 @@ PAPER = {"what": "w", "value": 1, "by": "b"}
          ".batchtokens: unknown key; did you mean 'batch_tokens'?"),
         ("encoders", {"source": "given"}, ".path: missing"),
         ("encoders", {"source": "hub", "path": "x", "model": "a/b/c"}, ".model: "),
+        ("encoders", WHEEL | {"model": "minilm+minilm"}, ".model: 'minilm+minilm' names a model twice"),
         ("encoders", {"source": "path", "path": "a\0b"}, ".path: 'a\\x00b'... is no path"),
         ("encoders", {"source": "path", "path": "data/trained/x"}, ".path: there is no row 'x'"),
         ("encoders", {"source": "path", "path": "./data//trained/x/"}, ".path: there is no row 'x'"),
@@ -104,6 +105,11 @@ PAPER = {"what": "w", "value": 1, "by": "b"}
 def test_what_is_wrong_with_a_row_is_one_line(own_folder, table, row, line):
     rows = STUDY.get(table, {}) | {"r": row}
     assert refused({table: rows}).startswith(f"{table}.r{line}")
+
+
+def test_nothing_in_place_of_a_list_is_no_example_of_one(own_folder):
+    rows = STUDY["align"] | {"r": ALIGN | {"seeds": None}}
+    assert refused({"align": rows}) == "align.r.seeds: must be a list"
 
 
 ALIASES = [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 10)]

@@ -16,4 +16,4 @@ def test_the_reference_is_current_and_complete():
     without = dataclass(type("Settings", (), {"__module__": __name__}))
     assert reference.section("x", without) == "\n## x\n\n\n\n| key | type | default | |\n|---|---|---|---|"
     assert not [line for line in made.splitlines() if line.endswith("|  |")]
-    assert all(re.search(rf"\n## {table}(:|\n)", made) for table in params.Study.tables().values())
+    assert all(re.search(rf"\n## {table}(:|\n)", made) for table in params.Study.table_by_verb().values())

@@ -46,7 +46,7 @@ def read_by_dvc(path, study):
 )
 def test_dvc_reads_every_study(path, repository):
     study = params.load(path)
-    tables = params.Study.tables().items()
+    tables = params.Study.table_by_verb().items()
     stages = {f"{verb}@{row}" for verb, table in tables for row in getattr(study, table)}
     assert sorted(read_by_dvc(path, study)) == sorted(stages | {"report"})
 

@@ -97,6 +97,7 @@ def test_every_command_explains_itself(command, capsys):
         ("audit here.npy --defences 'round inf'", "round inf"),
         ("audit here.npy --defences 'noise inf'", "noise inf"),
         ("audit here.npy --encoders nobody", "encoder 'nobody'"),
+        ("audit here.npy --encoders use+use", "encoder 'use+use': neither one of"),
         ("audit here.npy --encoders ''", "--encoders: at least one"),
         ("audit here.npy --labels ''", "--labels: at least one"),
         ("audit here.npy --seed -1", "--seed -1"),

@@ -50,7 +50,7 @@ def main(verb: Callable[..., None]) -> None:
 
 def _run(verb: Callable[..., None]) -> None:
     name, study, row = verb.__name__, params.load(), None
-    text, table = intact.PARAMS.read_bytes(), params.Study.tables().get(name)
+    text, table = intact.PARAMS.read_bytes(), params.Study.table_by_verb().get(name)
     if {"-h", "--help"} & set(sys.argv):
         return print(f"{getdoc(sys.modules[verb.__module__])}\n\n{usage(name, table, study)}")
     if table:  # else the stage reads the whole study

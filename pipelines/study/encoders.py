@@ -61,8 +61,11 @@ class Encoder(Pooled):
     rotation: int | None = None  # seed of a secret random orthogonal matrix that rotates every vector
 
     def check(self, where: str, study: Study) -> None:
-        """Raise ValueError if `model` cannot be the id of a model on the hub."""
-        if self.source == "hub" and not all(HUB_ID.fullmatch(str(part.model)) for part in self.parts):
+        """Raise ValueError if `model` names a model twice, or cannot be the id of a model on the hub."""
+        names = [str(part.model) for part in self.parts]
+        if len({*names}) < len(names):
+            raise ValueError(f"{where}.model: {self.model!r} names a model twice")
+        if self.source == "hub" and not all(map(HUB_ID.fullmatch, names)):
             raise ValueError(
                 f"{where}.model: {self.model!r} is no hub id: owner/name or a bare name is needed"
             )

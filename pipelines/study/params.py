@@ -67,7 +67,7 @@ class Study(Row):
     published: dict[str, Published] = {}
 
     @classmethod
-    def tables(cls) -> dict[str, str]:
+    def table_by_verb(cls) -> dict[str, str]:
         """Return the table that each verb reads. A verb that is not here reads the whole study."""
         tables = [table for table, field in cls.model_fields.items() if field.annotation is not str]
         return {verb: table for table in tables if (verb := VERBS.get(table, table))}
@@ -187,7 +187,7 @@ def one_line(error: ValidationError) -> str:
 # Instead of pydantic's messages, by the type of the fault
 MESSAGES = {
     "missing": "missing",
-    "tuple_type": "must be a list, such as [{input}, ...]",
+    "tuple_type": "must be a list",
     "union_tag_not_found": "missing",
     "union_tag_invalid": "{tag!r} is none of {expected_tags}",
 }
@@ -203,6 +203,8 @@ def faults(error: ValidationError) -> list[str]:
             at.append("source")  # the key that chooses the kind of corpus
         message = " ".join(one["msg"].removeprefix("Value error, ").split())
         if words := MESSAGES.get(one["type"]):
-            message = words.format(**one.get("ctx", {}), input=one["input"])
+            message = words.format(**one.get("ctx", {}))
+        if one["type"] == "tuple_type" and isinstance(one["input"], (str, int, float)):
+            message += f", such as [{one['input']}, ...]"
         found.append(f"{'.'.join(at)}: {message}" if at else message)
     return found

@@ -25,5 +25,5 @@ class Published(Row):
         """Raise ValueError if `of` names a verb or a row that is missing."""
         if self.of:
             verb, row, *_ = self.of.split(".")
-            known(f"{where}.of", verb, study.tables(), "verb")
-            known(f"{where}.of", row, study.table(study.tables()[verb]))
+            known(f"{where}.of", verb, study.table_by_verb(), "verb")
+            known(f"{where}.of", row, study.table(study.table_by_verb()[verb]))

@@ -36,14 +36,15 @@ def installed() -> dict[str, str]:
 
 def row_of(name: str) -> Encoder:
     """Return the row of a packaged encoder or several, of a folder, or of a model on the hub (owner/name)."""
-    if {*name.split("+")} <= {*PACKAGED}:
+    parts = name.split("+")
+    if {*parts} <= {*PACKAGED} and len({*parts}) == len(parts):
         length = LONGEST if "minilm" in name else None
         return Encoder(source="wheel", model=name, path=name, precision="bf16", max_tokens=length)
     if Path(name).is_dir():
         return Encoder(source="path", model=name, path=name)
     if name.count("/") == 1 and not name.startswith((".", "/")):
         return Encoder(source="hub", model=name, path=name, max_tokens=LONGEST)
-    names = f"{', '.join(PACKAGED)} (or several: a+b)"
+    names = f"{', '.join(PACKAGED)} (or several, each once: a+b)"
     raise BadInput(f"encoder {name!r}: neither one of {names}, nor a folder, nor owner/name")
 
 

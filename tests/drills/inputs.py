@@ -68,7 +68,7 @@ def studies(place, count, rng, tally):
         except Exception as error:
             fault = f"traceback: {error!r:.150}"
         tally.add(what, fault)
-    verbs = {table: verb for verb, table in params.Study.tables().items()}
+    verbs = {table: verb for verb, table in params.Study.table_by_verb().items()}
     some = rng.sample(sorted(accepted), min(100, len(accepted)))
     codes = []
     for text in some:
