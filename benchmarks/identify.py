@@ -73,7 +73,7 @@ def shares_right(
 
 def named(vectors: Tensor, known: dict[str, Fingerprint]) -> str:
     """Return the encoder of the best match among the fingerprints that name the vectors, or `unknown`."""
-    naming = [name for name, one in known.items() if one.names(vectors)]
+    naming = [name for name, one in known.items() if one.recognises(vectors)]
     return max(naming, key=lambda name: float(known[name].match(vectors).mean()), default="unknown")
 
 

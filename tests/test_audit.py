@@ -806,7 +806,7 @@ def test_the_best_verdict_wins_over_the_best_score(world):
 )
 def test_a_named_or_aligned_encoder_is_tried_first_and_alone(world, monkeypatch, capsys, score, verdict):
     monkeypatch.setattr(encoders, "opened", lambda name, device: secret_encoder if name == "use" else wider)
-    monkeypatch.setattr(audits.Fingerprint, "names", lambda _, v: score == 1 and v.shape[1] == 16)
+    monkeypatch.setattr(audits.Fingerprint, "recognises", lambda _, v: score == 1 and v.shape[1] == 16)
     found = world(verdict, encoders=("minilm", "use", "wordllama"))
     assert [(one.encoder, one.score, one.fitted) for one in found.tried] == [("use", score, score < 1)]
     steps = re.findall(r": step (\d+ of \d+)", capsys.readouterr().err)

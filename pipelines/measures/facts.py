@@ -22,9 +22,9 @@ MONTH = (
     r"(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|Sep(?:t(?:ember)?)?"
     r"|Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?)"
 )
-# Kinds are searched in this order, and a fact that one kind has found is not searched again. A search takes
-# linear time only if no character is tried twice. So a pattern also matches runs that are no fact: then its
-# group `no` matches.
+# Kinds are searched in this order. A later kind does not see the facts that an earlier one has found. A
+# search is linear in time only if it tries no character twice. So a pattern also matches a run of characters
+# that begins like a fact and is none: then its group `no` matches, and the match is dropped.
 PATTERNS = {
     "emails": re.compile(r"[\w.+-]++(?:@[\w-]++(?:\.[\w-]++)+|(?P<no>))"),
     "dates": re.compile(
@@ -75,7 +75,7 @@ def annotate(text: str) -> dict[str, list[str]]:
         name = match["name"].removesuffix(" &")
         if " " in name:
             found.setdefault("companies" if COMPANY.search(name) else "names", []).append(name)
-    return {kind: list(dict.fromkeys(facts)) for kind, facts in found.items() if facts}
+    return {kind: list(dict.fromkeys(facts)) for kind, facts in found.items()}
 
 
 def stated(text: str) -> list[str]:
@@ -111,7 +111,7 @@ def check(guesses: Sequence[str], facts: Sequence[Mapping[str, Sequence[str]]]) 
     return out
 
 
-def counts(found: Mapping[str, Sequence[Found]]) -> dict[str, dict[str, float]]:
+def counts(found: Mapping[str, Sequence[Found]]) -> dict[str, dict[str, int]]:
     """Return {kind: {recovered, recoverable}} of facts that `grouped` returned."""
     return {
         kind: {"recovered": sum(one.recovered for one in some), "recoverable": len(some)}

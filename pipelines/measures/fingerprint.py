@@ -1,4 +1,4 @@
-"""Tell whether vectors are of a known encoder, by the coordinates that this encoder fills.
+"""Tell whether vectors are of a known encoder, by the mean and covariance of this encoder's vectors.
 
 Each encoder's vectors have their own mean and covariance. Other topics change both, but less than a rotation
 does. So the Mahalanobis distance from an encoder's mean to its vectors of new texts is small.
@@ -16,8 +16,8 @@ from torch.nn.functional import normalize
 from pipelines.measures.vectors import shuffled
 
 SHRINK = 0.3  # weight of an even covariance: texts of other kinds vary in directions in which these do not
-LEAST = 0.15  # smallest mean match of vectors that are named (docs/identify.md)
-SPECTRUM = 0.2  # largest spectral distance of two clouds of one encoder (docs/identify.md)
+MIN_MATCH = 0.15  # smallest mean match of vectors that are recognised (docs/identify.md)
+MAX_DISTANCE = 0.2  # largest spectral distance of two clouds of one encoder (docs/identify.md)
 DEVIATIONS = 3  # the mean match must exceed so many standard deviations of that of a randomly rotated cloud
 
 
@@ -31,7 +31,7 @@ class Fingerprint:
     @classmethod
     def of(cls, vectors: Tensor) -> Fingerprint:
         """Return the fingerprint of an encoder from its vectors (n, d) of any texts: a thousand will do."""
-        unit = normalize(vectors.double().cpu(), dim=1)
+        unit = _unit(vectors)
         return cls(unit.mean(0), unit.T.cov(correction=0))
 
     def match(self, vectors: Tensor) -> Tensor:
@@ -40,29 +40,29 @@ class Fingerprint:
         It is 1 on average for the vectors that the fingerprint was made from. After a random rotation it is 0
         on average.
         """
-        precision, turned, scale = self._scale
-        centred = normalize(vectors.double().cpu(), dim=1) - self.mean
+        precision, turned, scale = self._distances
+        centred = _unit(vectors) - self.mean
         return (turned - ((centred @ precision) * centred).sum(1)) / scale
 
-    def least(self, vectors: Tensor) -> float:
-        """Return the mean match above which vectors (n, d) are named."""
-        precision, _, scale = self._scale
-        unit, d = normalize(vectors.double().cpu(), dim=1), len(precision)
+    def threshold(self, vectors: Tensor) -> float:
+        """Return the mean match above which vectors (n, d) are recognised."""
+        precision, _, scale = self._distances
+        unit, d = _unit(vectors), len(precision)
         # The variance of the mean of (u - m)' P (u - m) if one random rotation turns all unit vectors u. It
         # does not fall with n for vectors that have a common direction.
         variance = 2 * _spread(precision) * _spread(unit.T @ unit / len(unit)) / ((d - 1) * (d + 2))
         variance += 4 * (precision @ self.mean).square().sum() * unit.mean(0).square().sum() / d
-        return max(LEAST, DEVIATIONS * float(variance.sqrt() / scale))
+        return max(MIN_MATCH, DEVIATIONS * float(variance.sqrt() / scale))
 
-    def names(self, vectors: Tensor) -> bool:
+    def recognises(self, vectors: Tensor) -> bool:
         """Return whether vectors (n, d) are of this encoder. Vectors that are all the same tell nothing."""
         all_the_same = len(vectors) > 1 and not vectors.var(0).any()
         if vectors.shape[1] != len(self.mean) or all_the_same:
             return False
-        return float(self.match(vectors).mean()) > self.least(vectors)
+        return float(self.match(vectors).mean()) > self.threshold(vectors)
 
     @cached_property
-    def _scale(self) -> tuple[Tensor, Tensor, Tensor]:
+    def _distances(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return the precision (d, d), the mean distance of rotated vectors, and by how much it exceeds that
         of the encoder's own vectors.
         """
@@ -77,14 +77,19 @@ def spectral_distance(a: Tensor, b: Tensor) -> float:
     """Return the mean absolute difference of the log spectra of two clouds (n, d) and (m, d).
 
     A spectrum is the eigenvalues of the covariance of unit vectors, scaled to sum 1. No rotation changes it.
-    It depends on the number of rows, so as many are drawn of each cloud.
+    It depends on the number of vectors, so the same number is drawn from each cloud.
     """
     rows, logs = min(len(a), len(b)), []
     for cloud in (a, b):
-        unit = normalize(cloud.double().cpu()[shuffled(len(cloud), 0)[:rows]], dim=1)
+        unit = _unit(cloud[shuffled(len(cloud), 0)[:rows]])
         values = torch.linalg.eigvalsh(unit.T.cov(correction=0)).clamp_min(1e-12)
         logs.append((values / values.sum()).log())
     return float((logs[0] - logs[1]).abs().mean())
+
+
+def _unit(vectors: Tensor) -> Tensor:
+    """Return unit vectors in float64, on the CPU."""
+    return normalize(vectors.double().cpu(), dim=1)
 
 
 def _spread(A: Tensor) -> Tensor:

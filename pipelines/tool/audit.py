@@ -36,7 +36,7 @@ from pipelines.inverters.attacker import learn
 from pipelines.inverters.vec2text import Vec2Text
 from pipelines.measures import attributes, facts
 from pipelines.measures.defences import Defence, Keys, defend, known_pair_attacks, recall_kept
-from pipelines.measures.fingerprint import SPECTRUM, Fingerprint, spectral_distance
+from pipelines.measures.fingerprint import MAX_DISTANCE, Fingerprint, spectral_distance
 from pipelines.measures.vectors import neighbours, overlap, shuffled
 from pipelines.pages import audit as audit_page
 from pipelines.pages.audit import INVERTED, Findings, Tried, best_of
@@ -294,7 +294,7 @@ def try_encoders(
         steps.begin(f"encoder {encoder}")
         known = checked(f"encoder {encoder}", encode(texts)).to(vectors.device)
         fingerprint = Fingerprint.of(known)
-        if len(vectors) < LEAST and not fingerprint.names(vectors):
+        if len(vectors) < LEAST and not fingerprint.recognises(vectors):
             continue  # too few for a fit
         start = time.monotonic()
         translator, verdict, replicates = identify_or_fit(
@@ -304,7 +304,7 @@ def try_encoders(
         right = judge_parts(vectors, translator, known, replicates).rows(vectors) if verdict.share else None
         # A right map alone does not tell: vectors of other encoders can be mapped correctly, too
         mapped = same_width and right is not None
-        own = named or (mapped and spectral_distance(vectors[right], known) < SPECTRUM)
+        own = named or (mapped and spectral_distance(vectors[right], known) < MAX_DISTANCE)
         result = Tried(
             encoder,
             known_texts=len(texts),
@@ -329,8 +329,8 @@ def fingerprint_share(vectors: Tensor, fingerprint: Fingerprint) -> float:
     """Return the share of vectors that match a fingerprint, each by itself."""
     if vectors.shape[1] != len(fingerprint.mean):
         return 0.0
-    least = fingerprint.least(vectors[:1])  # the same for any single vector
-    return float((fingerprint.match(vectors) > least).double().mean())
+    threshold = fingerprint.threshold(vectors[:1])  # the same for any single vector
+    return float((fingerprint.match(vectors) > threshold).double().mean())
 
 
 def identify_or_fit(
@@ -342,7 +342,7 @@ def identify_or_fit(
     judge by a replicate (`core.verdict.other_texts`): first with 30 candidate maps, and then, unless that is
     *aligned* or `quick`, with all. Return the better fit.
     """
-    if fingerprint.names(vectors):
+    if fingerprint.recognises(vectors):
         same = Linear.of(torch.eye(known.shape[1], device=known.device), vectors, known)
         share = float(judge_parts(vectors, same, known).rows(vectors).double().mean())
         label = "aligned" if share >= WHOLE else "partial"

@@ -47,7 +47,7 @@ def run(args: Namespace) -> Answer:
     fingerprints = {name: fingerprint_of(name) for name in options.encoders}
     same_width = {name: one for name, one in fingerprints.items() if len(one.mean) == vectors.shape[1]}
     matches = {name: float(one.match(vectors).mean()) for name, one in same_width.items()}
-    least = {name: one.least(vectors) for name, one in same_width.items()}
+    least = {name: one.threshold(vectors) for name, one in same_width.items()}
     lines = [f"{name}: match {match:.2f}, {least[name]:.2f} is needed" for name, match in matches.items()]
     lines += [f"{name}: another width" for name in fingerprints if name not in same_width]
     seen = [name for name, match in matches.items() if match > least[name]]
