@@ -159,15 +159,15 @@ def flat(width, rows, numbers, data=b""):
 
 
 def elements(vectors):
-    """Return elements of hnswlib with vectors (n, 8): 12 bytes of links, 32 of a vector, 8 of a label."""
-    made = np.zeros((len(vectors), 52), np.uint8)
-    made[:, 12:44] = vectors.view(np.uint8)
-    return made
+    """Return elements of hnswlib with vectors (n, d): 12 bytes of links, 4 d of a vector, 8 of a label."""
+    return np.pad(vectors.view(np.uint8), ((0, 0), (12, 8)))
 
 
 def hnswlib(vectors):
-    """An index of hnswlib with vectors (n, 8)."""
-    return struct.pack("<6Q", 0, 512, len(vectors), 52, 44, 12) + bytes(48) + elements(vectors).tobytes()
+    """An index of hnswlib with vectors (n, d)."""
+    label = 12 + 4 * vectors.shape[1]
+    head = struct.pack("<6Q", 0, 512, len(vectors), label + 8, label, 12)
+    return head + bytes(48) + elements(vectors).tobytes()
 
 
 def lines(*rows):

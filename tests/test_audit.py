@@ -29,7 +29,7 @@ from yaml import safe_load as load_yaml
 from pipelines.aligners.core.translator import Identity
 from pipelines.aligners.core.verdict import Verdict, judge
 from pipelines.corpora.core import collect
-from pipelines.corpora.sources.vectors import dumps, limits
+from pipelines.corpora.sources.vectors import dumps, formats, limits
 from pipelines.fitting import arrays, fits
 from pipelines.inverters import decoder, search
 from pipelines.measures.defences import Defence, Keys, defend, known_pair_attacks, recall_kept
@@ -110,6 +110,21 @@ WRITERS = {
 
 def sampled(name, limit=1000, **which):
     return dumps.sample(Path(name), limit, **which)
+
+
+def test_long_vectors_of_hnswlib_are_read():
+    vectors = normal(3, 16384).numpy()
+    Path("a.bin").write_bytes(hnswlib(vectors))
+    assert np.array_equal(sampled("a.bin").vectors, vectors)
+
+
+def test_a_json_value_is_read_whole_up_to_a_size(monkeypatch):
+    monkeypatch.setattr(formats, "WHOLE", 2**20)
+    lines(*IN_JSON * 50)(Path("lines.json"))
+    assert len(sampled("lines.json", limit=9).vectors) == 9
+    lines(json.dumps(LISTS * 50, indent=1))(Path("array.json"))
+    with refusal("a JSON value of more than 1 MiB is not read: save it as JSON lines"):
+        sampled("array.json")
 
 
 def test_bfloat16_is_read():
@@ -266,6 +281,9 @@ BAD = {
     "same.npy": (lambda p: np.save(p, np.ones((50, 4))), "all 50 vectors are the same"),
     "flat.npy": (lambda p: np.save(p, np.ones(9)), "not one vector of numbers per row"),
     "ivf.faiss": (content(b"IwPQ" + bytes(60)), "no FAISS index of whole vectors"),
+    "centroids.faiss": (content(b"IwFl" + FLAT[4:37] + bytes(16) + b"IxPQ"), "export the vectors"),
+    "bits.db": (lambda p: vec0(p, VECTORS, columns="(embedding bit[256])"), "are bits, which are not read"),
+    "record.json": (lines('{"id": 1, "vector": [1, 2]}'), "1 vector: nothing to align"),
     "words.jsonl": (lines('{"text": "a"}'), "line 1 has no 'vector'"),
     "words.json": (lines('[{"text": "a"}]'), "item 0 has no 'vector'"),
     "texts.parquet": (table(vector=["two words"]), "row 0 has text in place of a vector"),

@@ -163,6 +163,7 @@ def test_absent_files_and_bad_vectors_are_named():
     refused(vectors("v.npy"), "not finite, the first in row 2")
     pl.DataFrame({"id": ["a", None], "vector": [[1.0, 2.0]] * 2}).write_parquet("v.parquet")
     refused(vectors("v.parquet"), "1 rows have no id, the first is row 1")
+    refused(vectors("v.parquet", columns={"id": "key"}), "found no column 'key'; there are: id, vector")
     put("v.jsonl", '{"id": "a", "vector": [1, 2]}\n' * 2)
     refused(
         vectors("v.jsonl", columns={"id": "id"}), "found no column 'id'; only parquet, Arrow and npz files"

@@ -26,7 +26,7 @@ def rows(vectors):
     return [{"id": i, "vector": v.tolist()} for i, v in enumerate(vectors)]
 
 
-@pytest.mark.parametrize("kind", ["Flat", "IVF4,Flat", "HNSW8,Flat", "IDMap,Flat"])
+@pytest.mark.parametrize("kind", ["Flat", "IVF4,Flat", "IVF4_HNSW8,Flat", "HNSW8,Flat", "IDMap,Flat"])
 def test_indexes_that_faiss_writes(kind):
     faiss = pytest.importorskip("faiss")
     index = faiss.index_factory(8, kind)

@@ -39,6 +39,7 @@ WHOLE = 2**29  # bytes of a file of one JSON value
 WRAPPED = ("result", "data", "points", "objects", "rows", "hits", "results")  # what stores put around rows
 PACKED = 200  # largest ratio of unpacked to packed bytes: vectors do not unpack to more
 NAMES = ("vector", "vectors", "embedding", "embeddings", "dense", "values")  # of columns of vectors
+ONLY_TABLES = "only parquet, Arrow and npz files give ids, splits and documents"
 PICKLE = "a pickle runs the program in it: save the vectors with numpy.save"
 EXPORTS = {  # how to export what cannot be read
     ".snapshot": "a snapshot of Qdrant: save the answer of its points/scroll, with_vector true, as .json",
@@ -117,10 +118,10 @@ def words(path: Path, column: str | None, usual: tuple[str, ...]) -> list[str] |
     Raises BadInput if `column` is not there or the file has no columns of words, or if a row is empty.
     """
     with reading(path, "not columns of words"):
-        found = _columns(path, (column,) if column else usual)
+        found, there = _columns(path, (column,) if column else usual)
     if not found:
         if column:
-            hint = "only parquet, Arrow and npz files give ids, splits and documents"
+            hint = f"there are: {listed(there)}" if there else ONLY_TABLES
             raise BadInput(f"{path}: found no column {column!r}; {hint}")
         return None
     name, values = next(iter(found.items()))
@@ -130,19 +131,24 @@ def words(path: Path, column: str | None, usual: tuple[str, ...]) -> list[str] |
     return [str(value) for value in values]
 
 
-def _columns(path: Path, names: tuple[str, ...]) -> dict[str, list[Any]]:
-    """Return the values of those `names` that are columns of a table, or arrays of an npz file."""
+def _columns(path: Path, names: tuple[str, ...]) -> tuple[dict[str, list[Any]], list[str]]:
+    """Return the values of those `names` that are columns of a table, or arrays of an npz file, and the names
+    of all; nothing for another file.
+    """
     suffix = path.suffix.lower()
     if suffix == ".npz":
         with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name].ravel().tolist() for name in names if name in archive.files}
+            found = {name: archive[name].ravel().tolist() for name in names if name in archive.files}
+            return found, archive.files
     if READERS.get(suffix) is arrow:
         table = pa.Table.from_batches(_batches(path))
+        there = table.column_names
     elif files := parquet_files(path):
         table = pa.concat_tables(pq.ParquetFile(file).read(columns=list(names)) for file in files)
+        there = pq.read_schema(files[0]).names
     else:
-        return {}
-    return {name: table[name].to_pylist() for name in names if name in table.column_names}
+        return {}, []
+    return {name: table[name].to_pylist() for name in names if name in table.column_names}, there
 
 
 def parquet_files(path: Path) -> list[Path]:
@@ -191,10 +197,10 @@ def arrow(path: Path, column: str | None) -> Blocks:
     if (first := next(batches, None)) is None:
         return
     names = columns_of(path, first.schema, column)
-    yield from _rows_of(path, _cut(path, chain([first], batches), names), names)
+    yield from _rows_of(path, _split(path, chain([first], batches), names), names)
 
 
-def _cut(path: Path, batches: Iterable[pa.RecordBatch], names: list[str]) -> Iterator[pa.RecordBatch]:
+def _split(path: Path, batches: Iterable[pa.RecordBatch], names: list[str]) -> Iterator[pa.RecordBatch]:
     """Yield record batches, of fewer rows if the vectors are long."""
     for batch in batches:
         width = sum(batch.column(name).nbytes for name in names) // (8 * max(len(batch), 1))
@@ -342,22 +348,33 @@ def _parsed(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def whole_json(path: Path, column: str | None) -> Blocks:
-    """Yield vectors from a file that is one JSON value, or from JSON lines. The value is a list, or an answer
-    of a store with a list in it (Qdrant's scroll, Weaviate's objects, Milvus' rows).
+    """Yield vectors from a file that is one JSON value, or from JSON lines. The value is a record, a list, or
+    an answer of a store with a list in it (Qdrant's scroll, Weaviate's objects, Milvus' rows).
+
+    Raises BadInput for a value of more than WHOLE bytes.
     """
     if path.stat().st_size <= WHOLE:
         with suppress(ValueError, RecursionError):
             value = json.loads(path.read_text(encoding="utf-8-sig"))
             return _records(path, _placed("item", _unwrapped(path, value)), column)
+    else:
+        try:
+            next(_parsed(path), None)
+        except BadInput:
+            line = f"a JSON value of more than {WHOLE >> 20} MiB is not read: save it as JSON lines"
+            raise BadInput(f"{path}: {line}") from None
     return jsonl(path, column)
 
 
 def _unwrapped(path: Path, value: Any) -> list[Any]:
-    """Return the first list of a JSON value, going into the mappings that stores wrap around it."""
+    """Return the first list of a JSON value, going into the mappings that stores wrap around it.
+
+    A mapping without one is a single record.
+    """
     while isinstance(value, dict):
         inner = [value[name] for name in WRAPPED if isinstance(value.get(name), (list, dict))]
         if not inner:
-            raise BadInput(f"{path}: no list of rows in it; it has: {listed(value)}")
+            return [value]
         value = inner[0]
     if not isinstance(value, list):
         raise BadInput(f"{path}: a {type(value).__name__} in place of rows")
@@ -468,7 +485,7 @@ def npy(path: Path, column: str | None) -> Blocks:
 
 
 def npz(path: Path, column: str | None) -> Blocks:
-    """Yield the rows of the only array of two dimensions, or of the one with a usual name.
+    """Yield the rows of the array `column`, of a usual name, or of the only one of two dimensions.
 
     Raises BadInput if it unpacks to far too much.
     """

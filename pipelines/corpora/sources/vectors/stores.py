@@ -50,22 +50,16 @@ def faiss(path: Path) -> Blocks:
     `faiss.write_index` writes it.
 
     The file has a code of 4 bytes, a head, the number of floats as uint64, and the floats. HNSW has its graph
-    before its flat index. IVF has its centroids, as a flat index, and then a list for each of them.
+    before its flat index. IVF has its centroids, as a flat or an HNSW-flat index, and then a list for each.
     """
     with open(path, "rb") as file:
-        code = file.read(4)
+        code = _code(path, file)
         if code in (b"IxMp", b"IxM2"):
             _faiss_head(file)
-            code = file.read(4)
+            code = _code(path, file)
         if code == b"IwFl":
             yield from _faiss_lists(path, file)
             return
-        if code == b"IHNf":
-            _faiss_head(file)
-            for size in (8, 4, 4, 8, 4):  # probabilities, neighbours per level, levels, offsets, neighbours
-                _skip(path, file, size)
-            file.seek(4 * 5, 1)  # entry point, highest level, efConstruction, efSearch, beam
-            code = file.read(4)
         if code not in FLAT:
             hint = "a compressed index does not hold its vectors; export them"
             raise BadInput(f"{path}: {code!r} is no FAISS index of whole vectors: {hint}")
@@ -75,17 +69,30 @@ def faiss(path: Path) -> Blocks:
         yield from slices(path, np.memmap(path, "<f4", "r", file.tell(), (rows, dimension)))
 
 
+def _code(path: Path, file: BinaryIO) -> bytes:
+    """Return the code of the next index: of an HNSW-flat index, that of the flat one after its graph."""
+    code = file.read(4)
+    if code == b"IHNf":
+        _faiss_head(file)
+        for size in (8, 4, 4, 8, 4):  # probabilities, neighbours per level, levels, offsets, neighbours
+            _skip(path, file, size)
+        file.seek(4 * 5, 1)  # entry point, highest level, efConstruction, efSearch, beam
+        code = file.read(4)
+    return code
+
+
 def _faiss_lists(path: Path, file: BinaryIO) -> Blocks:
     """Yield the vectors of an IVF-flat index, after its code, in the order of their ids."""
     dimension, _ = _faiss_head(file)
     file.seek(16, 1)  # number of lists, probes
-    centroids = file.read(4)
-    _faiss_head(file)
-    _skip(path, file, 4)
-    direct_map = file.read(1)
-    _skip(path, file, 8)
-    lists = file.read(4)
-    if centroids not in FLAT or direct_map == b"\2" or lists != b"ilar":
+    direct_map = lists = b""
+    if _code(path, file) in FLAT:  # the centroids
+        _faiss_head(file)
+        _skip(path, file, 4)
+        direct_map = file.read(1)
+        _skip(path, file, 8)
+        lists = file.read(4)
+    if direct_map == b"\2" or lists != b"ilar":
         raise BadInput(f"{path}: centroids, direct map or lists are not plain arrays; export the vectors")
     file.seek(16, 1)  # number of lists, bytes of a vector
     kind = file.read(4)
@@ -171,10 +178,12 @@ def sqlite_vec(path: Path, column: str | None, collection: str | None) -> Blocks
 def _field(path: Path, sql: str, column: str | None) -> tuple[int, str, int]:
     """Return number, type and width of a column of vectors of a table vec0."""
     fields = [(name, kind.lower(), int(width)) for name, kind, width in FIELD.findall(sql)]
+    names = [name for name, kind, _ in fields if kind in KINDS]
+    if fields and not names:
+        raise BadInput(f"{path}: its columns of vectors are bits, which are not read")
     usable = [i for i, (name, kind, _) in enumerate(fields) if kind in KINDS and column in (None, name)]
     if len(usable) != 1:
-        names = listed(name for name, kind, _ in fields if kind in KINDS)
-        raise BadInput(f"{path}: {len(usable)} columns of numbers fit ({names}): {CHOOSE_COLUMN}")
+        raise BadInput(f"{path}: {len(usable)} columns of numbers fit ({listed(names)}): {CHOOSE_COLUMN}")
     _, kind, width = fields[usable[0]]
     return usable[0], KINDS[kind], width
 
@@ -257,6 +266,8 @@ def _elements(path: Path, head: bytes, rows: np.ndarray) -> Blocks:
     level0, _, count, size, label, offset = struct.unpack("<6Q", head)
     if not 0 < offset < label <= size or len(rows) < count * size:
         raise BadInput(f"{path}: not a whole hnsw index: its header does not fit its rows")
-    for block in slices(path, rows[: count * size].reshape(count, size)):
-        kept = block[(block[:, level0 + 2] & 1) == 0]
-        yield np.ascontiguousarray(kept[:, offset:label]).view("<f4")
+    elements = rows[: count * size].reshape(count, size)
+    for part in parts(path, count, (label - offset) // 4):
+        block = elements[part]
+        kept = block[:, offset:label][(block[:, level0 + 2] & 1) == 0]
+        yield np.ascontiguousarray(kept).view("<f4")
