@@ -119,7 +119,7 @@ def rows_of_half(frame: pl.DataFrame, half: str | None) -> np.ndarray:
 def build(row: Finetune, columns: list[list[str]], folder: Path) -> Training:
     """Return the network to train, from a folder or untrained.
 
-    Raise BadInput if it has too few positions, or no mask token for `mlm`.
+    Raise BadInput if it has too few positions, or for `mlm` no mask token or embeddings of another width.
     """
     transformer, head = start(row, columns, folder)
     positions = pooling.positions(transformer)
@@ -133,7 +133,11 @@ def build(row: Finetune, columns: list[list[str]], folder: Path) -> Training:
     body, mlp = [transformer, pooling.pooler(row.pooling, width)], head or pooling.head(width)
     words = None
     if row.mlm:
-        words = simcse.MaskedWords(transformer.model.get_input_embeddings(), width).to(device)
+        embeddings = transformer.model.get_input_embeddings()
+        if embeddings.embedding_dim != width:
+            hint = f"embeddings of {embeddings.embedding_dim} dimensions, but layers of {width}"
+            raise BadInput(f"mlm {row.mlm}: {row.start} has {hint}, and `mlm` needs one width")
+        words = simcse.MaskedWords(embeddings, width).to(device)
     trained = SentenceTransformer(modules=body if row.head == "none" else [*body, mlp], device=str(device))
     model = SentenceTransformer(modules=body, device=str(device)) if row.head == "train" else trained
     learnt = [*trained.parameters(), *(words.parameters() if words else ())]

@@ -7,6 +7,7 @@ import copy
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 import pretend_device
 import pytest
@@ -20,14 +21,16 @@ from pipelines.aligners.core.translator import load, save
 from pipelines.aligners.core.verdict import judge
 from pipelines.aligners.vec2vec.networks import Vec2Vec
 from pipelines.aligners.vec2vec.training import Training
+from pipelines.contrastive import scratch
 from pipelines.contrastive.point_sets import DualEncoder
 from pipelines.inverters import Queries, Space, attacker, decoder, search
 from pipelines.inverters.consensus import consensus
 from pipelines.measures import attributes, geometry, translation
 from pipelines.measures.defences import KINDS, Defence, defend, recall_kept
 from pipelines.runtime.device import VARIABLE, resolve
-from pipelines.study import TrainImageText
-from tests.small import IMAGE_TEXT, QUICK, quick_fit, refusal, seeded
+from pipelines.study import Network, TrainImageText
+from tests import small
+from tests.small import IMAGE_TEXT, QUICK, normal, quick_fit, refusal, seeded
 from tests.test_inversion import SMALL, TEXTS, encode
 
 
@@ -55,6 +58,15 @@ class Accelerator:
         assert there.device.type == self.device.type
         rounding = 2e-4 if self.record else 2e-2
         torch.testing.assert_close(there.cpu(), here, atol=rounding, rtol=rounding)
+
+
+def test_random_states_of_other_devices_stay_untouched(own_folder, monkeypatch):
+    monkeypatch.setattr("torch.accelerator.current_accelerator", lambda **_: None)  # then CUDA is asked
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    before = torch.get_rng_state()
+    scratch.network(TEXTS, Network(**small.NETWORK), 0, Path("network"))
+    decoder.train(normal(len(TEXTS), 8), TEXTS, replace(SMALL, epochs=1), 0)
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 GPU = pytest.param(

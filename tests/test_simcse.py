@@ -10,7 +10,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
-from transformers import get_linear_schedule_with_warmup
+from transformers import (
+    ElectraConfig,
+    ElectraModel,
+    ModernBertConfig,
+    ModernBertModel,
+    get_linear_schedule_with_warmup,
+)
 
 from pipelines import finetune
 from pipelines.contrastive import losses, scratch, simcse
@@ -65,6 +71,14 @@ def test_two_views_differ_by_independent_dropout_masks_only(model, dropout, mask
     simcse.set_dropout(noisy, dropout)
     a, b = simcse.embed_columns(noisy, [TEXTS[:5], TEXTS[:5]], 16, mask)
     assert (not torch.allclose(a, b, atol=1e-5)) == differ
+
+
+def test_dropout_is_also_set_where_attention_keeps_it_as_a_number():
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = ModernBertConfig(vocab_size=9, pad_token_id=0, attention_dropout=0.9, **sizes)
+    network, ids = ModernBertModel(config).train(), torch.arange(1, 9)[None]
+    simcse.set_dropout(network, 0.0)
+    assert torch.equal(*(network(ids).last_hidden_state for _ in range(2)))
 
 
 def test_augmentations_leave_out_their_share_and_keep_the_order():
@@ -208,6 +222,14 @@ def test_a_plain_checkpoint_is_a_start_and_an_encoder(corpora):
 def test_bad_rows_are_named(corpora, row, message):
     with pytest.raises((BadInput, ValueError), match=message):
         run(**row)
+
+
+def test_mlm_needs_embeddings_as_wide_as_the_layers(corpora):
+    scratch.network(TEXTS, Network(**NETWORK), 0, Path("narrow"))  # for its tokenizer
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    ElectraModel(ElectraConfig(embedding_size=8, vocab_size=300, **sizes)).save_pretrained("narrow")
+    with refusal("mlm 0.1: narrow has embeddings of 8 dimensions, but layers of 16"):
+        run(start="narrow", network=None, mlm=0.1)
 
 
 def test_a_damaged_start_is_refused(corpora):

@@ -30,7 +30,7 @@ def network(texts: Sequence[str], shape: Network, seed: int, folder: Path) -> Tr
         intermediate_size=4 * shape.width,
         max_position_embeddings=shape.positions,
     )
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         BertModel(config).save_pretrained(folder)  # with its unused pooler, which loading would else draw
     tokenizer.save_pretrained(folder)

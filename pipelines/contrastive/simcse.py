@@ -13,6 +13,8 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, gelu
 
+from pipelines.runtime.device import forked
+
 # ---------------------------------------------------------------- views
 
 
@@ -25,7 +27,8 @@ def embed_columns(
     """Return the vectors of k columns of n texts. -> k x (n, d)
 
     independent: one pass, in which every row has its own dropout mask. fixed (the paper's "fixed 0.1"): one
-    pass for each column, with the same masks. Equal texts in rows of one padded length get equal vectors.
+    pass for each column, all from the same random state. The masks are the same if the columns are padded to
+    the same length. Then equal texts in the same row get equal vectors.
     """
 
     def embedded(texts: Sequence[str]) -> Tensor:
@@ -33,9 +36,9 @@ def embed_columns(
 
     if mask == "independent":
         return list(embedded([text for column in columns for text in column]).split(len(columns[0])))
-    device, out = model.device, []
+    out = []
     for column in columns[:-1]:
-        with torch.random.fork_rng([device] if device.type != "cpu" else [], device_type=device.type):
+        with forked(model.device):
             out.append(embedded(column))
     return [*out, embedded(columns[-1])]
 
@@ -66,10 +69,15 @@ def augment(text: str, kind: Literal["crop", "delete"], share: float, rng: np.ra
 
 
 def set_dropout(model: nn.Module, p: float) -> None:
-    """Set the probability of every dropout layer, including attention's."""
+    """Set the probability of every dropout layer, including attention's.
+
+    Some networks, such as ModernBERT and CLIP, keep the latter as a number.
+    """
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = p
+        for name in {"attention_dropout", "dropout"} & vars(module).keys():  # where it is no layer
+            setattr(module, name, p)
 
 
 # ---------------------------------------------------------------- auxiliary masked language model

@@ -19,6 +19,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from pipelines.inverters import Draft, weights
 from pipelines.inverters.vocabulary import END, PAD, SPECIAL, START, Vocabulary, learn
 from pipelines.inverters.writer import Writer, minimise, noisy
+from pipelines.runtime.device import forked
 from pipelines.runtime.log import Log
 from pipelines.runtime.settings import Checked, Count
 
@@ -33,7 +34,7 @@ class Settings(Checked):
     """Size of the decoder, and how long it is trained."""
 
     vocabulary: Count = 6000  # sub-words
-    tokens: Count = 64  # longest text
+    tokens: Count = 64  # longest text, in sub-words
     width: Count = 256  # dimensions of a token's vector
     layers: Count = 3  # of the transformer
     heads: Count = 4  # attention heads of a layer
@@ -185,7 +186,7 @@ def fitted(
     vectors: (n, dimension). memory: guesses (n, m) to correct.
     """
     generator = torch.Generator().manual_seed(seed)
-    with torch.random.fork_rng():
+    with forked(vectors.device):
         torch.manual_seed(seed)  # of the first weights, and of dropout
         guessed = 0 if memory is None else memory.shape[1]
         model = Decoder(vocabulary, vectors.shape[1], settings, guessed).to(vectors.device)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from pipelines.inverters import Draft, weights
 from pipelines.inverters.writer import Writer, minimise, noisy
+from pipelines.runtime.device import forked
 from pipelines.runtime.files import reading
 from pipelines.runtime.log import Log
 from pipelines.runtime.settings import Checked, Count
@@ -27,7 +28,7 @@ class Settings(Checked):
     """Which hub model, and how it is fine-tuned."""
 
     model: str  # a T5: hub id, or a local folder
-    tokens: Count = 64  # longest text
+    tokens: Count = 64  # longest text, in sub-words
     epochs: Count = 3  # passes through the known texts
 
 
@@ -103,7 +104,7 @@ def train(
     Raises BadInput as `load` does.
     """
     generator = torch.Generator().manual_seed(seed)
-    with torch.random.fork_rng():
+    with forked(vectors.device):
         torch.manual_seed(seed)
         inverter = load(settings, vectors.shape[1]).to(vectors.device)
         encoded = inverter.tokenizer(list(texts), add_special_tokens=False)["input_ids"]

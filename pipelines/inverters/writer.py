@@ -18,8 +18,8 @@ from pipelines.runtime.progress import progress
 
 NOISE = 0.7  # longest noise added to a unit vector in training: translated vectors miss their targets, too
 NUCLEUS = 0.9  # probability mass that sampling draws from
-KEPT = 20  # likeliest sub-words at a position that `alternatives` draws from
-LIKELIEST = 64  # sub-words at a position that sampling draws from
+SWAPPED = 20  # likeliest sub-words at a position that `alternatives` draws from
+SAMPLED = 64  # likeliest sub-words at a position that sampling draws from
 TEMPERATURE = 0.7  # softmax temperature when sub-words are sampled
 BATCH = 64
 PADDED = -100  # id of a position after the end of a text in training
@@ -33,7 +33,7 @@ class Writer(nn.Module):
     """
 
     settings: Any  # with `epochs`
-    tokens: int  # longest text
+    tokens: int  # longest text, in sub-words
     end: int  # id that ends a text
     pad: int  # id that fills a batch
     special: list[int]  # ids that stand for no text
@@ -90,8 +90,9 @@ class Writer(nn.Module):
     def alternatives(
         self, vectors: Tensor, drafts: Sequence[Draft], count: int, generator: torch.Generator
     ) -> list[list[Draft]]:
-        """Return `count` variants of each draft. Each replaces one sub-word by another that is likely
-        there.
+        """Return up to `count` variants of each draft; an empty draft has none.
+
+        Each replaces one sub-word by another that is likely there.
         """
         longest = max([1, *(len(draft.ids) for draft in drafts)])
         ids = padded(drafts, longest, self.pad)
@@ -102,10 +103,10 @@ class Writer(nn.Module):
             logits = logits[: len(draft.ids)]
             logits[:, self.special] = -torch.inf
             logits.scatter_(1, torch.tensor(draft.ids)[:, None], -torch.inf)
-            best = logits.log_softmax(1).topk(KEPT, dim=1)
+            best = logits.log_softmax(1).topk(SWAPPED, dim=1)
             chances, others = best.values.exp().flatten() + 1e-9, best.indices.flatten()
             for place in torch.multinomial(chances, min(count, len(chances)), generator=generator).tolist():
-                at = place // KEPT
+                at = place // SWAPPED
                 swaps.append(Draft((*draft.ids[:at], int(others[place]), *draft.ids[at + 1 :]), True))
         return variants
 
@@ -116,7 +117,7 @@ def pick(logits: Tensor, temperature: float, generator: torch.Generator | None) 
     """
     if generator is None:
         return logits.argmax(1)
-    values, ids = logits.topk(min(LIKELIEST, logits.shape[1]), dim=1)
+    values, ids = logits.topk(min(SAMPLED, logits.shape[1]), dim=1)
     chances = (values / temperature).softmax(1)
     chances = chances * (chances.cumsum(1) - chances < NUCLEUS)
     drawn = torch.multinomial(chances.cpu(), 1, generator=generator)  # the same draw on every device

@@ -1,6 +1,7 @@
 """The device on which a stage computes."""
 
 import os
+from contextlib import AbstractContextManager
 
 import torch
 
@@ -37,6 +38,11 @@ def resolve(name: str = "auto", float64: bool = False) -> torch.device:
             f"device: {device.type}:{index} is not here: this machine has {count} of type {device.type}"
         )
     return torch.device(device.type, index)
+
+
+def forked(device: torch.device) -> AbstractContextManager[None]:
+    """Restore the random states of the CPU and of this device at the end of the block."""
+    return torch.random.fork_rng([device] if device.type != "cpu" else [], device_type=device.type)
 
 
 def _count(kind: str) -> int:
