@@ -226,7 +226,9 @@ def test_texts_of_digits_are_shown_as_they_are(study):
     store.write_csv(store.examples_path("mails"), pl.DataFrame([example]))
     page = "\n".join(inversion_table(study))
     assert "| 05   | 007 " in page
-    assert "Of the 1 texts with the most recovered facts, the 5 whose guesses share most words." in page
+    assert "Of the 1 texts with the most recovered facts, the 5 whose guesses share most words" in page
+    inverted(0, 0, 0, of=0)
+    assert "The texts have no facts. These are the 5 whose guesses" in "\n".join(inversion_table(study))
 
 
 def test_guesses_spliced_from_private_texts_are_private(study):

@@ -31,9 +31,11 @@ attacker has; *naive* uses the untranslated ones. *Majority*, the floor, knows o
 Mean ± standard error over documents; translated vectors are averaged over seeds. Lower is better for ranks.
 {INTERVAL}"""
 INVERSION_LEGEND = f"""Texts written from vectors alone. The *ceiling* inverts true target vectors. What a
-*floor* recovers, too (the vector of another text, or no vector), is no leak. *Retrieved* is the nearest of
-the attacker's own texts. *Corrected* starts from it and from the generated text. Mean ± standard
-error over documents. Facts are recovered/recoverable;
+*floor* recovers, too (the vector of another text, or no vector), is no leak. *Generated* is the inverter's
+first guess. *Corrected* is the best text of a search that starts from it, often from others, too, and queries
+the encoder. *Retrieved* is the nearest of the attacker's own texts; *consensus* is the one that the nearest
+agree on. A row may add facts to the *corrected* text and to the *consensus*. Mean ± standard error over
+documents. Facts are recovered/recoverable;
 *facts stated* counts those in a guess, right or wrong. Facts *{UNKNOWN}* cannot be copied from there.
 {INTERVAL}"""
 
@@ -124,10 +126,10 @@ def recovered(count: dict[str, int]) -> str:
 
 
 def examples(name: str, leak: Interval | None) -> list[str]:
-    """Show inverted texts beside the true ones, the worst leaks first; the report says that this is no fair
-    sample.
+    """Show true texts and their guesses, the worst leaks first: the page says how they were chosen.
 
-    Facts are listed only if the attack is above its floor.
+    leak: what correction recovers above the floor, None if there is no fact. Facts are listed only if this is
+    above 0.
     """
     best = store.read_csv(store.examples_path(name), "text", "guess", "facts")
     columns = {"text": "text", "guess": "written from its vector"}
@@ -136,9 +138,10 @@ def examples(name: str, leak: Interval | None) -> list[str]:
         said = f"The {SHOWN} texts with the most recovered facts. The floor recovers part of these, too:"
     else:
         best = best.sort("token_f1", descending=True)
-        said = (
-            f"Of the {len(best)} texts with the most recovered facts, the {SHOWN} whose guesses share most"
-            " words. No facts are listed: they are at floor level."
-        )
+        most = f"the {SHOWN} whose guesses share most words with the true text."
+        said = f"The texts have no facts. These are {most}"
+        if leak:
+            said = f"Of the {len(best)} texts with the most recovered facts, {most}"
+            said += " No facts are listed: they are at floor level."
     rows = [[escaped(value or "") for value in row] for row in best.head(SHOWN)[list(columns)].iter_rows()]
     return [said, "", *table(columns.values(), rows)]

@@ -12,8 +12,9 @@ PUBLISHED = """Published numbers are the papers' own. vec2vec ranks all translat
 vector, by raw cosine. *Centred* ranks all real vectors for each translated one, by centred cosine, as the
 tables above do."""
 OTHER_DATA = "Do not compare these: each comes from other data or other encoders than the cell of this study."
-AGAIN = """A row of a table above is a row of params.yaml under its verb, and a stage `verb@row`. `dvc repro
--f -s verb@row` runs it alone, again. All of this page is made again by:"""
+AGAIN = """Each row above is a row of a table in params.yaml. The stage `verb@row` runs it, for example
+`align@wasserstein`. `dvc repro -f -s verb@row` runs this stage alone. This command makes the whole page
+again:"""
 
 
 def published_table(study: Study) -> list[str]:

@@ -35,6 +35,7 @@ ROWS, COLUMNS = ("top", "middle", "bottom"), ("left", "centre", "right")
 LINES = {2: (0, 2), 3: (0, 1, 2)}  # the rows and columns that a grid of two or three cells a side has
 MOST = {2: 3, 3: 6}  # largest number of objects
 NUMBERS = ("one", "two", "three", "four", "five", "six")
+COUNTED, ONE, TWO = 0.1, 0.45, 0.45  # shares of captions that count objects, and that name one or two
 CELL, NOISE, CAPTIONS = 16, 0.1, 8  # pixels a side; share of foreign captions; captions drawn per scene
 
 Thing = tuple[str, str, str, tuple[int, int]]  # size, colour, shape, (row, column)
@@ -73,18 +74,21 @@ def captions(scene: tuple[Thing, ...]) -> dict[str, float]:
     """Return q(y | scene): every true caption and its probability."""
     out: dict[str, float] = defaultdict(float)
     pairs = list(itertools.permutations(scene, 2))
-    single = 0.45 if pairs else 0.9
-    out[f"{NUMBERS[len(scene) - 1]} object{'s' * (len(scene) > 1)}"] += 0.1
+    out[_count(len(scene))] += COUNTED
     for thing in scene:
-        _add(out, _single(thing), single / len(scene))
+        _add(out, _single(thing), (ONE if pairs else ONE + TWO) / len(scene))
     for a, b in pairs:
-        _add(out, _double(a, b), 0.45 / len(pairs))
+        _add(out, _double(a, b), TWO / len(pairs))
     return dict(out)
 
 
 def _add(out: dict[str, float], texts: list[str], share: float) -> None:
     for text in texts:
         out[text] += share / len(texts)
+
+
+def _count(objects: int) -> str:
+    return f"{NUMBERS[objects - 1]} object{'s' * (objects > 1)}"
 
 
 def _single(thing: Thing) -> list[str]:
@@ -104,14 +108,14 @@ def marginal(grid: int) -> dict[str, float]:
     """Return q(y) over all scenes, exactly: objects are independent, and a caption names at most two."""
     out: dict[str, float] = defaultdict(float)
     most = MOST[grid]
-    for count, word in enumerate(NUMBERS[:most], 1):
-        out[f"{word} object{'s' * (count > 1)}"] += 0.1 / most
+    for objects in range(1, most + 1):
+        out[_count(objects)] += COUNTED / most
     things = [(*o, cell) for o in OBJECTS for cell in _cells(grid)]
     for thing in things:
-        _add(out, _single(thing), (0.9 + 0.45 * (most - 1)) / most / len(things))
+        _add(out, _single(thing), (ONE + TWO + ONE * (most - 1)) / most / len(things))
     pairs = [(a, b) for a, b in itertools.product(things, repeat=2) if a[3] != b[3]]
     for a, b in pairs:
-        _add(out, _double(a, b), 0.45 * (most - 1) / most / len(pairs))
+        _add(out, _double(a, b), TWO * (most - 1) / most / len(pairs))
     return dict(out)
 
 
