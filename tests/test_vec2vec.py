@@ -351,6 +351,20 @@ def test_multistart_finds_a_rotation(weight):
         assert paired_scores(back(true), unseen)["top1"].mean() > 0.95
 
 
+def test_the_adversary_alone_finds_a_rotation_by_matrices():
+    g = seeded(3)
+    points = torch.randn(12, 8, generator=g)[torch.randint(12, (6500,), generator=g)] + 0.3 * normal(6500, 8)
+    moved = points @ rotation(8, 8, g)
+    none = ("latent_gan_weight", "rec_weight", "vsp_weight", "cycle_weight", "cycle_vsp_weight")
+    matrices = {"adapter_depth": 0, "backbone_depth": 0, "width": 64, "damping": 0.01}
+    speed = {"optimiser": "sgd", "lr": 0.1, "max_grad_norm": 1, "warmup": 20, "steps": 1000}
+    discriminator = {"gan": "vanilla", "disc_width": 128, "disc_depth": 3, "disc_lr": 1e-3}
+    settings = settings_of("vec2vec", dict.fromkeys(none, 0) | matrices | speed | discriminator)
+    translator = fit(points[:3000], moved[3000:6000], settings, 0)
+    with torch.no_grad():
+        assert paired_scores(translator(points[6000:]), moved[6000:])["top1"].mean() > 0.8
+
+
 # ---------------------------------------------------------------- settings and bad input
 
 
