@@ -92,7 +92,7 @@ def write(findings: Findings, folder: Path, stem: str) -> Path:
         markdown.append(f"![what each defence keeps and leaves]({of_defences.name})")
     for heading, rows in tables(findings).items():
         markdown += ["", f"## {heading}", "", ABOUT[heading], ""]
-        cells = [[escaped(as_text(value)) for value in row.values()] for row in rows]
+        cells = [[escaped(formatted(value)) for value in row.values()] for row in rows]
         missing = "not reached" if findings.unfinished else "none"
         markdown += table(list(rows[0]), cells) if rows else [missing]
     return page.write(folder / f"{stem}.html", title, "\n".join(markdown) + "\n")
@@ -232,7 +232,7 @@ def tables(findings: Findings) -> dict[str, Rows]:
     return out | {"This audit": made}
 
 
-def as_text(value: Any) -> str:
+def formatted(value: Any) -> str:
     """Return a value as text, floats with three decimals."""
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 

@@ -14,6 +14,7 @@ from torch.nn.functional import cross_entropy, gelu, normalize
 
 from pipelines.aligners.core.oracle import paired_orthogonal
 from pipelines.aligners.core.translator import Linear
+from pipelines.runtime.device import forked
 from pipelines.runtime.progress import progress
 from pipelines.runtime.settings import Checked, Count
 
@@ -58,7 +59,7 @@ def fit_oracle(paired_source: Tensor, paired_target: Tensor, settings: Settings,
     """Train a network. Row i of (n, d) and of (n, e) belong to one text. Raises BadInput for bad vectors."""
     linear = paired_orthogonal(paired_source, paired_target)
     device = linear.map.device
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    with forked(device):
         torch.manual_seed(seed)  # of weights and dropout
         network = Network(*linear.map.shape, width=settings.width).to(device)
         network.load_state_dict(linear.state_dict(), strict=False)

@@ -29,6 +29,7 @@ from pipelines.aligners.vec2vec.settings import RECIPES, Settings
 from pipelines.aligners.vec2vec.training import INVERSE_TEMPERATURE, LATENT, Pair, Training
 from pipelines.aligners.vec2vec.translator import Vec2VecTranslator
 from pipelines.runtime import files
+from pipelines.runtime.device import forked
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.log import Log
 from pipelines.runtime.progress import progress
@@ -87,7 +88,7 @@ def fit_jointly(
     if not settings.adapter_depth and most > settings.width:
         raise BadInput(f"vec2vec: width {settings.width} is less than the {most} dimensions of the vectors")
     device = next(iter(clouds.values())).device
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    with forked(device):
         trained = _merged(start or {})
         old = trained.config["dims"] if trained else {}
         if not old.items() <= dims.items() or len(dims) < max(len(old) + 1, 2):
