@@ -130,8 +130,8 @@ def table(rows: list[Row], dims: Sequence[int]) -> str:
         f"`make bench` writes this page. GENERATED spaces of {dims[0]} and {dims[1]} dimensions,",
         f"torch {version}, {threads} threads. Each step runs once, in its own process, "
         f"which may allocate {LIMIT / 1e9:.0f} GB;",
-        "peak memory includes pages of memory-mapped files. `fit` is both fits that a verdict needs. Verdicts are",
-        "*doubtful* because these spaces have fewer than 20 effective dimensions.",
+        "peak memory includes pages of memory-mapped files. `fit` is both fits that a verdict needs.",
+        "Verdicts are *doubtful* because these spaces have fewer than 20 effective dimensions.",
         "",
         "![Seconds and memory of each step at growing sizes](images/growth.png)",
         "",

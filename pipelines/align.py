@@ -9,7 +9,7 @@ from torch import Tensor
 from pipelines.aligners.core.aligner import Pair
 from pipelines.aligners.core.translator import Translator
 from pipelines.fitting.fits import Draw, Work, fit_row, opened
-from pipelines.fitting.splitting import halves, in_common, largest, paired_vectors
+from pipelines.fitting.splitting import halves, in_common, largest, paired_vectors, sides
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.log import Log
 from pipelines.study import Align, aligner_module, params
@@ -26,7 +26,7 @@ def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
             return {row.source: data.source, row.target: data.target}
 
         def counts(_: Pair) -> dict[str, int]:
-            return largest(in_common(*halves(source, target, row, seed).sides) for seed in row.seeds)
+            return largest(in_common(*sides(source, target, row, seed)) for seed in row.seeds)
 
         work = Work(
             row,

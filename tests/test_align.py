@@ -13,7 +13,7 @@ from pipelines.aligners import wasserstein_procrustes
 from pipelines.aligners.core import verdict
 from pipelines.aligners.core.translator import Linear, load_seeds, read_verdicts
 from pipelines.fitting.fits import RESTART
-from pipelines.fitting.splitting import Part, halves, in_common, paired_vectors, rows_of_part
+from pipelines.fitting.splitting import Part, halves, in_common, paired_vectors, rows_of_part, sides
 from pipelines.runtime import store
 from pipelines.study import Align
 from tests.small import refusal, run_stage
@@ -98,10 +98,10 @@ def test_what_two_halves_have_in_common_is_counted():
     twins = a.ids.copy()
     twins[1] = twins[0]
     a, b = (replace(space, same_as=twins) for space in (a, b))
-    apart = in_common(*halves(a, b, row(), 0).sides)
+    apart = in_common(*sides(a, b, row(), 0))
     assert apart["source_documents"] + apart["target_documents"] == 5
     assert (apart["shared"], apart["shared_documents"], apart["near_duplicates"]) == (0, 0, 0)
-    mixed = [in_common(*halves(a, b, row(halves="rows"), seed).sides) for seed in range(4)]
+    mixed = [in_common(*sides(a, b, row(halves="rows"), seed)) for seed in range(4)]
     assert {common["shared_documents"] for common in mixed} == {5}
     assert {common["near_duplicates"] for common in mixed} == {0, 2}
 

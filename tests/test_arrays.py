@@ -65,9 +65,12 @@ def judged(method):
             fit(pairs=np.eye(2)),
             r"fit: pairs: two arrays of vectors are needed, \(k, d\) and \(k, e\), one row for each text",
         ),
+        (fit(pairs=3), "fit: pairs: two arrays of vectors are needed"),
         (fit(restart=3), "restart: unknown key; did you mean 'restarts'"),
         (fit(seed=-1), "seeds.0: -1 must be at least 0"),
         (judged(lambda v: v), r"verdict: what fit returned gives \(\d, 9\), and \(\d, 7\) is needed"),
+        (judged(lambda v: [[1.0], [2.0, 3.0]]), "verdict: what fit returned gives: no array of numbers"),
+        (judged(None), "verdict: fit must return a function of vectors, got NoneType"),
         (judged(lambda v: v[:, :7] * np.nan), "verdict: what fit returned gives vectors that are not finite"),
     ],
 )
@@ -76,20 +79,40 @@ def test_bad_input_is_one_line(row, call, line):
         call(row)
 
 
-def test_known_pairs_reach_the_aligner_as_rows_of_one_text(monkeypatch):
-    known = normal(7, 60, seed=2), normal(7, 50, seed=3)
+def test_known_pairs_reach_the_aligner_as_rows_of_one_text_and_the_replicate_has_others(monkeypatch):
+    known, seen = (normal(7, 60, seed=2), normal(7, 50, seed=3)), []
 
     def fit(source, target, settings, seed, pairs, *_):
         i, j = pairs.T
-        assert torch.equal(source[i], known[0])
-        assert torch.equal(target[j], known[1])
+        seen.append((source[i], target[j]))
         return Linear.of(torch.eye(60, 50), source, target)
 
     monkeypatch.setattr(wasserstein_procrustes, "fit", fit)
     sides = normal(300, 60), normal(200, 50)
     pipelines.fit(*sides, pairs=known, restarts=0)
+    wanted = [[side[first::2] for side in known] for first in (0, 1)]
+    assert sorted(len(x) for x, _ in seen) == [3, 4]
+    for given in seen:
+        assert any(all(map(torch.equal, given, both)) for both in wanted if len(both[0]) == len(given[0]))
     with refusal("pairs of 50 dimensions; the other vectors have 60"):
         pipelines.fit(*sides, pairs=known[::-1])
+
+
+def test_wrong_known_pairs_do_not_make_a_wrong_map_aligned():
+    texts, turned = two_encoders()
+    quick = QUICK["wasserstein_procrustes"] | {"restarts": 0}
+    given = texts[:400], turned[400:800]
+    right, wrong = ((texts[800:1000], turned[800 + off : 1000 + off]) for off in (0, 1))
+    agreed = [pipelines.fit(*given, pairs=pairs, **quick)[1].agreement for pairs in (right, wrong)]
+    assert agreed[0] > 0.5
+    assert agreed[1] < 0.05
+
+
+def test_integers_are_vectors_too():
+    texts, turned = two_encoders()
+    small, quick = (texts[:400] * 20).astype(np.int8), QUICK["wasserstein_procrustes"] | {"restarts": 0}
+    by_int, by_float = (pipelines.fit(x, turned[400:800], **quick)[0] for x in (small, small.astype(float)))
+    assert (by_int(small) == by_float(small)).all()
 
 
 def test_aligned_counts_before_share_and_share_before_score():

@@ -48,9 +48,9 @@ def clouds():
     return torch.randn(200, D, generator=g) + 0.5, 3 * torch.randn(200, E, generator=g)
 
 
-def fitted(settings, **more):
-    """Fit both clouds with seed 5."""
-    return fit(*clouds(), settings, 5, **more)
+def fitted(settings, scale=1, **more):
+    """Fit both clouds, times `scale`, with seed 5."""
+    return fit(*(scale * cloud for cloud in clouds()), settings, 5, **more)
 
 
 def topics():
@@ -292,10 +292,10 @@ def test_a_killed_run_resumes_bit_for_bit(tmp_path, settings):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_checkpoint_of_other_settings_is_not_continued(tmp_path):
+@pytest.mark.parametrize(("settings", "scale"), [(replace(SMALL, lr=1e-4), 1), (SMALL, 2)])
+def test_a_checkpoint_of_other_settings_or_vectors_is_not_continued(tmp_path, settings, scale):
     killed(SMALL, tmp_path)
-    other = replace(SMALL, lr=1e-4)
-    got, want = fitted(other, folder=tmp_path), fitted(other)
+    got, want = (fitted(settings, folder=folder, scale=scale) for folder in (tmp_path, None))
     assert_close(got.state_dict(), want.state_dict(), rtol=0, atol=0)
 
 

@@ -81,6 +81,13 @@ def test_dimensions_are_those_that_vectors_spread_over():
     assert dimensions(cloud) == pytest.approx(30, rel=0.03)
     assert dimensions(5 * cloud + 7) == pytest.approx(dimensions(cloud), rel=1e-3)
     assert dimensions(cloud[:, :6] @ turn(6, 30, 0)) == pytest.approx(6, rel=0.03)
+    assert dimensions(torch.ones(5, 30)) == 0
+
+
+def test_a_verdict_of_few_dimensions_says_so():
+    why = "the translations have 8 effective dimensions; below 20 wrong maps agree, too"
+    assert str(verdict_of(0.98, 8)) == f"doubtful (agreement 0.98); {why}"
+    assert "to try: more texts" in str(verdict_of(0.02, 8))
 
 
 @pytest.mark.parametrize(

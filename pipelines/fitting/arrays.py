@@ -52,8 +52,9 @@ def fit(
     restarts: as a row of `align` does, fit again up to this often while the fit is not *aligned*, and return
     the fit with the best verdict. A failed replicate makes a right fit look wrong, so each restart also fits
     a new replicate, to other texts. pairs: vectors (k, d), (k, e) of k texts that are known in both spaces.
-    settings: those of a row of `align`. Raises BadInput for vectors that cannot be aligned and for settings
-    that do not exist.
+    The fit gets every second one, and its replicates get the others: if both had the same wrong pairs, their
+    wrong maps would agree. settings: those of a row of `align`. Raises BadInput for vectors that cannot be
+    aligned and for settings that do not exist.
 
     >>> from pipelines import fit
     >>> random = np.random.default_rng(0)
@@ -101,8 +102,12 @@ def fit_and_judge(
     except ValidationError as error:
         raise BadInput(f"fit: {one_line(error)}") from None
     source, target = _sides(source, target)
-    known = [_floats("pairs", side).float().to(source.device) for side in (() if pairs is None else pairs)]
-    if known and [side.ndim for side in known] != [2, 2]:
+    try:
+        given = () if pairs is None else tuple(pairs)
+    except TypeError:
+        given = (pairs,)
+    known = [_floats("pairs", side).float().to(source.device) for side in given]
+    if pairs is not None and [side.ndim for side in known] != [2, 2]:
         raise BadInput(
             "fit: pairs: two arrays of vectors are needed, (k, d) and (k, e), one row for each text"
         )
@@ -119,9 +124,10 @@ def fit_and_judge(
         x, y = other_texts(source, target, draw.restart) if draw.replicate else (source, target)
         rows = None
         if known:
-            k = torch.arange(len(known[0]))
+            own = [side[draw.replicate :: 2] for side in known]
+            k = torch.arange(len(own[0]))
             rows = torch.stack([len(x) + k, len(y) + k], 1)
-            x, y = (torch.cat(both) for both in zip((x, y), known, strict=True))
+            x, y = (torch.cat(both) for both in zip((x, y), own, strict=True))
         return {PAIR: aligner_module(ALIGNER).fit(x, y, chosen, draw.generator_seed, rows)}
 
     with TemporaryDirectory() as folder:
@@ -165,9 +171,11 @@ def verdict(
 
     def method(x: torch.Tensor, y: torch.Tensor, seed: int) -> Any:
         fitted = fit(x.cpu().numpy(), y.cpu().numpy(), seed)
+        if not callable(fitted):
+            raise BadInput(f"verdict: fit must return a function of vectors, got {type(fitted).__name__}")
 
         def translate(vectors: torch.Tensor) -> torch.Tensor:
-            translated = torch.as_tensor(np.asarray(fitted(vectors.cpu().numpy()))).float()
+            translated = _floats("verdict: what fit returned gives", fitted(vectors.cpu().numpy())).float()
             if (shape := tuple(translated.shape)) != (needed := (len(vectors), target.shape[1])):
                 raise BadInput(f"verdict: what fit returned gives {shape}, and {needed} is needed")
             if not translated.isfinite().all():
@@ -188,8 +196,8 @@ def _sides(source: Any, target: Any) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _floats(name: str, vectors: Any) -> torch.Tensor:
-    """Return a tensor; an array of floats becomes float32. Raises BadInput for anything else."""
-    if isinstance(vectors, np.ndarray) and vectors.dtype.kind == "f":
+    """Return a tensor; an array of numbers becomes float32. Raises BadInput for anything else."""
+    if isinstance(vectors, np.ndarray) and vectors.dtype.kind in "fiu":
         # torch takes neither negative strides nor a foreign byte order
         vectors = np.ascontiguousarray(vectors, np.float32)
     try:

@@ -38,9 +38,9 @@ Translators = dict[Pair, Translator]  # of one fit, by source and target space
 class Draw(NamedTuple):
     """The seed of a fit, and how often it was restarted. Both decide its random numbers.
 
-    In a study the seed alone decides its texts. A replicate is fitted only to judge other fits, and each
-    restart gives it another seed. In a row with `splits` all seeds see the same texts, so a replicate takes a
-    random three quarters of each split. In `pipelines.fit` its texts depend on the restart, too.
+    A replicate is fitted only to judge other fits, and each restart gives it another seed. In a study the
+    seed chooses the texts; with `splits` all seeds see the same texts, and a replicate sees a random three
+    quarters. In `pipelines.fit` the restart chooses the replicate's texts.
     """
 
     seed: int
@@ -262,12 +262,14 @@ def _log(work: Work, seed: int) -> Log:
     `log_other_ranks` reads the files.
     """
     prefix = "" if len(work.row.seeds) == 1 else f"seed-{seed}/"
+    path = work.folder / f"{seed}{CURVES}"
+    path.unlink(missing_ok=True)  # of a killed run
 
     def log(metrics: dict[str, float], step: int) -> None:
         named = {prefix + name: value for name, value in metrics.items()}
         if distributed.rank() == 0:
             return work.run.log(named, step)
-        with open(work.folder / f"{seed}{CURVES}", "a", encoding="utf-8") as file:
+        with open(path, "a", encoding="utf-8") as file:
             print(json.dumps([named, step]), file=file)
 
     return log

@@ -25,18 +25,32 @@ class Halves:
     source: Tensor  # (n, d)
     target: Tensor  # (m, e)
     pairs: Tensor | None  # (k, 2) rows of source and target of the same texts, if the row grants known pairs
-    sides: tuple[Side, Side]  # without the known pairs
 
 
 def halves(
     source: store.Embeddings, target: store.Embeddings, row: Align, seed: int, replicate: bool = False
 ) -> Halves:
+    """Return the vectors of both `sides`. With `pairs: k`, both also get k texts of any documents."""
+    (_, rows_x), (_, rows_y) = sides(source, target, row, seed, replicate)
+    # The first rows of the same shuffle, which `rows_of_part` leaves out. A row with splits has no `pairs`.
+    known = shuffled(source, generator_of("source", seed))[: row.pairs]
+    index = torch.arange(row.pairs)
+    return Halves(
+        source.vectors[torch.cat([rows_x, known])],
+        target.vectors[torch.cat([rows_y, known])],
+        torch.stack([len(rows_x) + index, len(rows_y) + index], 1) if row.pairs else None,
+    )
+
+
+def sides(
+    source: store.Embeddings, target: store.Embeddings, row: Align, seed: int, replicate: bool = False
+) -> tuple[Side, Side]:
     """Draw two disjoint halves of the train texts, or take the two splits that the row names.
 
-    A replicate sees three quarters of each split. No document is on both sides, unless the row says
-    `halves: rows`. With `pairs: k`, k texts of any documents are added to both sides. If the corpora differ,
-    each side still gets half of its own: so sizes are the same for any other corpus. Raises BadInput for
-    fewer than two vectors per side, and for more known pairs than there are.
+    They do not have the known pairs. A replicate sees three quarters of each split. No document is on both
+    sides, unless the row says `halves: rows`. If the corpora differ, each side gets half of its own corpus,
+    so its size does not depend on the other corpus. Raises BadInput for fewer than two vectors per side, and
+    for more known pairs than there are.
     """
     same = one_corpus(source, target)
     if same:
@@ -51,15 +65,7 @@ def halves(
     # Both sides of one corpus need the same shuffle, so that their parts are disjoint. Splits are anyway.
     salt = "source" if same or row.splits else "target"
     rows_y = rows_of_part(target, salt, seed, part_y)[: row.limits[1]]
-    # The first rows of the same shuffle, which `rows_of_part` leaves out. A row with splits has no `pairs`.
-    known = shuffled(source, generator_of("source", seed))[: row.pairs]
-    index = torch.arange(row.pairs)
-    return Halves(
-        source.vectors[torch.cat([rows_x, known])],
-        target.vectors[torch.cat([rows_y, known])],
-        torch.stack([len(rows_x) + index, len(rows_y) + index], 1) if row.pairs else None,
-        ((source, rows_x), (target, rows_y)),
-    )
+    return (source, rows_x), (target, rows_y)
 
 
 def paired_vectors(
@@ -131,7 +137,7 @@ def rows_of_part(space: store.Embeddings, salt: str, seed: int, part: Part) -> T
         rows = rows[assign_parts(space, rows, part.count, documents, generator) == part.number]
     elif part.replicate:
         parts = assign_parts(space, rows, 4, documents, generator)
-        rows = rows[parts < parts.max()]  # of few documents none may begin in the last quarter
+        rows = rows[parts < parts.max()]  # with few documents the last quarter may be empty
     if len(rows) < 2:
         whole = documents and (part.replicate or not splits)
         why = "; whole documents go to one side: `halves: rows` divides them" if whole else ""
@@ -147,7 +153,7 @@ def assign_parts(
     """Return for shuffled rows (n,) which of `count` parts each is in; parts are of about equal size.
 
     With `documents`, documents are placed end to end in random order, and the rows are cut into equal parts.
-    A document belongs whole to the part in which it begins, so that sizes may differ.
+    A document belongs to the part in which it begins. So parts may differ in size.
     """
     # Number of each row's document (n,), rows of each document, a random order of documents
     if documents:

@@ -7,16 +7,17 @@ from torch.nn.functional import normalize
 from pipelines.measures.vectors import centred_unit, finite
 from pipelines.runtime.errors import BadInput
 
-FEW = 20  # with fewer effective dimensions a cloud has no hubs, and wrong maps agree (docs/experiments.md)
+FEW = 20  # below this many effective dimensions: no hub correction, no label *aligned* (docs/experiments.md)
 DIRECTIONS = 256  # most principal directions that `leading` keeps: later ones are mostly noise
+INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 LEAST_WIDTH, MOST_WIDTH = 1e-10, 1e15  # of max - min of a column: float32 holds squared lengths
 
 
 def checked(name: str, vectors: Tensor, least: int = 2, distinct: int = 2) -> Tensor:
     """Return (n, d) as float32 on the same device.
 
-    Raises BadInput if they are not a matrix, not finite, fewer than `least`, fewer than `distinct` without
-    repetitions, one-dimensional, all the same, or out of the range of values that can be normalised.
+    Raises BadInput if they are not a matrix, not finite, fewer than `least`, fewer than `distinct` different
+    rows, one-dimensional, all the same, or out of the range of values that can be normalised.
     """
     if vectors.ndim != 2 or not vectors.is_floating_point():
         raise BadInput(
@@ -53,9 +54,9 @@ def checked_pairs(pairs: Tensor | None, n: int, m: int) -> Tensor:
         return torch.empty(0, 2, dtype=torch.int64)
     try:
         pairs = torch.as_tensor(pairs)
-    except ValueError as error:
+    except (TypeError, ValueError, RuntimeError) as error:
         raise BadInput(f"pairs: {error}") from None
-    if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.is_floating_point() or pairs.dtype == torch.bool:
+    if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype not in INTEGERS:
         raise BadInput(f"pairs: must be integers of shape (k, 2), got {tuple(pairs.shape)} {pairs.dtype}")
     if len(pairs) and (pairs.min() < 0 or pairs[:, 0].max() >= n or pairs[:, 1].max() >= m):
         raise BadInput(f"pairs: an index is outside of the {n} source and {m} target vectors")
@@ -66,11 +67,13 @@ def checked_pairs(pairs: Tensor | None, n: int, m: int) -> Tensor:
 def dimensions(vectors: Tensor) -> float:
     """Return the effective number of dimensions of a cloud (n, d). Text encoders have 35 to 140.
 
-    It is the participation ratio (sum of l)^2 / sum of l^2 of the variances l along the principal axes.
+    It is the participation ratio (sum of l)^2 / sum of l^2 of the variances l along the principal axes, and 0
+    if all vectors are the same.
     """
     x = centred_unit(vectors)
     covariance = (x.T @ x).double()
-    return float(covariance.trace() ** 2 / covariance.square().sum())
+    total = float(covariance.trace())
+    return total**2 / float(covariance.square().sum()) if total else 0.0
 
 
 def spectral(cross: Tensor, power: float = 0.0) -> Tensor:

@@ -32,7 +32,7 @@ from torch.nn.functional import normalize
 
 from pipelines.aligners.core.matching import draw
 from pipelines.aligners.core.mixture import SAMPLE, clustered
-from pipelines.measures.vectors import centred_unit, nearness, ridged
+from pipelines.measures.vectors import centred_unit, finite, nearness, ridged
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import reading
 
@@ -60,7 +60,7 @@ class Parts:
         vectors = torch.as_tensor(source).to(self.mean)
         if vectors.ndim != 2 or vectors.shape[1] != len(self.mean):
             raise BadInput(f"Parts: vectors must be (n, {len(self.mean)}), got {tuple(vectors.shape)}")
-        cluster = nearness(normalize(vectors - self.mean, dim=1), self.centroids).argmax(1)
+        cluster = nearness(normalize(finite("Parts", vectors) - self.mean, dim=1), self.centroids).argmax(1)
         return self.aligned[cluster]
 
     def save(self, path: Path) -> None:

@@ -46,7 +46,7 @@ class Verdict:
     label: str  # aligned | partial | doubtful | failed
     agreement: float
     dimensions: float  # effective number of dimensions of the translated cloud
-    share: float = 1.0  # of the source vectors for which the map is right; 0 if the score is below ALIGNED
+    share: float = 1.0  # of the source vectors that are translated correctly; 0 unless score >= ALIGNED
 
     @property
     def short(self) -> str:
@@ -55,7 +55,12 @@ class Verdict:
 
     def __str__(self) -> str:
         """Return label and agreement, then the share of the source for which the map is right, or advice."""
-        return self.short + (f", for {self.share:.0%} of the source" if self.share else f"; {ADVICE}")
+        if self.share:
+            return f"{self.short}, for {self.share:.0%} of the source"
+        if self.dimensions < FEW and self.agreement > MIDDLE:
+            few = f"{self.dimensions:.0f} effective dimensions; below {FEW} wrong maps agree, too"
+            return f"{self.short}; the translations have {few}"
+        return f"{self.short}; {ADVICE}"
 
 
 @torch.no_grad()
@@ -105,7 +110,7 @@ def verdict_of(agreed: float, dimensions: float, share: float = 1.0) -> Verdict:
     and *doubtful* for none. Below FEW dimensions wrong fits agree, too, so the label is *doubtful* at best.
     """
     score = 1 / (1 + math.exp(-SLOPE * (agreed - MIDDLE)))
-    score = min(score, 0.5) if dimensions < FEW else score
+    score = score if dimensions >= FEW else min(score, 0.5)
     if score >= ALIGNED:
         label = "aligned" if share >= WHOLE else "partial" if share else "doubtful"
         return Verdict(score, label, agreed, dimensions, share)

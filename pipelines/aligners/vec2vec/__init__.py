@@ -56,7 +56,6 @@ def fit(
 
     Returns the state with the best unpaired score. The same seed on the same machine gives the same weights.
     `folder`: for a checkpoint. A killed run continues from it bit for bit, and the end of a run removes it.
-    It must be of the same vectors.
     Raises BadInput for bad vectors, for known pairs, and for a loss that is not finite.
     """
     if pairs is not None and len(pairs):
@@ -107,7 +106,8 @@ def fit_jointly(
             settings = replace(settings, steps=steps)
         # 3. Training, which ends with the best state
         training = Training(translator.model.train(), translator.sizes, settings, new if trained else ())
-        best, checkpoint = Best(), Checkpoint(folder / f"vec2vec-{seed}.pt" if folder else None)
+        vectors = repr({name: (tuple(cloud.shape), float(cloud.sum())) for name, cloud in clouds.items()})
+        best, checkpoint = Best(), Checkpoint(folder / f"vec2vec-{seed}.pt" if folder else None, vectors)
         _train(training, data, best, checkpoint, log)
         assert best.state is not None
         translator.model.load_state_dict(best.state)
@@ -244,18 +244,19 @@ class Checkpoint:
     """The state of a run, which continues after a kill. Without a path nothing is written or read."""
 
     path: Path | None
+    vectors: str  # their shapes and sums
 
     def save(self, training: Training, best: Best) -> None:
         if self.path:
-            state = {"training": training.state(), "best": vars(best), "settings": repr(training.settings)}
-            files.save_state(self.path, state)
+            of = repr(training.settings) + self.vectors
+            files.save_state(self.path, {"training": training.state(), "best": vars(best), "of": of})
 
     def restore(self, training: Training, best: Best) -> bool:
-        """Continue from the file, if there is one with the same settings. Return whether there was."""
+        """Continue from the file, if it is of the same settings and vectors. Return whether it is."""
         if self.path is None or not self.path.exists():
             return False
         saved = files.load_state(self.path, training.device)
-        if saved["settings"] != repr(training.settings):
+        if saved["of"] != repr(training.settings) + self.vectors:
             return False
         training.restore(saved["training"])
         vars(best).update(saved["best"])
