@@ -15,18 +15,10 @@ from pipelines.aligners import identity, network, wasserstein_procrustes
 from pipelines.aligners.core.aligner import missing
 from pipelines.aligners.core.cloud import spectral
 from pipelines.aligners.core.translator import load
-from pipelines.aligners.wasserstein_procrustes import (
-    POWER,
-    Fitting,
-    Settings,
-    agreements,
-    children,
-    couple,
-    distinct,
-    equalised,
-    principal_axes,
-)
+from pipelines.aligners.wasserstein_procrustes import Settings, candidates, divided, equalised, refine
+from pipelines.aligners.wasserstein_procrustes.candidates import agreements, children, distinct_maps, evolve
 from pipelines.aligners.wasserstein_procrustes.reflections import ReflectionCost, reflected
+from pipelines.aligners.wasserstein_procrustes.sides import REFINEMENT_POWER, Sides, couple
 from pipelines.measures.vectors import centred_unit
 from pipelines.study import settings_of
 from tests.small import QUICK, blocks, normal, put, quick_fit, refusal, rotation, seeded, sinkhorn
@@ -57,6 +49,11 @@ def unit_clouds(d, **more):
     """Return both clouds in d dimensions as unit vectors about their centres, and the true map."""
     *sides, W = clouds(d, d, **more)
     return *map(centred_unit, sides), W
+
+
+def sides_of(X, Y):
+    """Return two clouds without known pairs."""
+    return Sides.of(X, Y, torch.empty(0, 2, dtype=torch.int64), seeded())
 
 
 def wasserstein(source, target, seed=0, settings=SMALL, **more):
@@ -220,13 +217,13 @@ def test_step_3_is_repeated_only_from_a_better_map(monkeypatch, sign, times):
     source, target, W = clouds(16, 16)
     starts = []
 
-    def refine(self, X, Y, W, *_):
+    def refine(sides, W, *_, skipped=0):
         starts.append(W)
         return W
 
-    monkeypatch.setattr(Fitting, "compete", lambda *_: [-W])
-    monkeypatch.setattr(Fitting, "refine", refine)
-    monkeypatch.setattr(Fitting, "refine_together", lambda self, X, Y, maps, *_: maps)
+    monkeypatch.setattr(candidates, "compete", lambda *_: [-W])
+    monkeypatch.setattr(wasserstein_procrustes, "refine", refine)
+    monkeypatch.setattr(Sides, "refined", lambda self, maps, *_: maps)
     monkeypatch.setattr(wasserstein_procrustes, "reflected", lambda *_: [sign * W])
     wasserstein(source, target, settings=replace(SMALL, groups=1, equalise=0))
     assert len(starts) == times
@@ -237,18 +234,17 @@ def test_step_3_is_repeated_only_from_a_better_map(monkeypatch, sign, times):
 def test_an_evolution_follows_if_the_last_two_maps_differ(monkeypatch, last, evolved):
     source, target, W = clouds(8, 8)
     evolve = Mock(return_value=[W])
-    monkeypatch.setattr(Fitting, "compete", lambda *_: [W, last * W])
-    monkeypatch.setattr(Fitting, "evolve", evolve)
+    monkeypatch.setattr(candidates, "compete", lambda *_: [W, last * W])
+    monkeypatch.setattr(candidates, "evolve", evolve)
     wasserstein(source, target, settings=replace(SMALL, repeats=(3, 5)))
-    assert [len(call.args[2]) for call in evolve.call_args_list] == evolved
+    assert [len(call.args[1]) for call in evolve.call_args_list] == evolved
 
 
 def test_an_evolution_finds_the_map_that_no_candidate_is_near():
     X, Y, W = unit_clouds(16)
-    candidates = [spectral(W + normal(16, 16, seed=seed) * 0.5) for seed in range(12)]
-    fitting = Fitting(SMALL, seeded())
-    assert max(float((X @ V * (X @ W)).sum(1).mean()) for V in candidates) < 0.6
-    best, *others = fitting.evolve(X, Y, candidates, torch.zeros(16, 16))
+    maps = [spectral(W + normal(16, 16, seed=seed) * 0.5) for seed in range(12)]
+    assert max(float((X @ V * (X @ W)).sum(1).mean()) for V in maps) < 0.6
+    best, *others = evolve(sides_of(X, Y), maps, None)
     assert float((X @ spectral(best) * (X @ W)).sum(1).mean()) > 0.95
     assert len(others) < 4
 
@@ -260,9 +256,13 @@ def test_children_are_means_of_the_parents_that_agree_most(d, e):
     agreement = agreements(X, near)
     moved = [normalize(X @ M) for M in near]
     assert_close(agreement, torch.tensor([[float((a * b).sum(1).mean()) for b in moved] for a in moved]))
-    assert [*map(id, distinct(X, near))] == [id(near[0]), id(near[1])]
+    scaled = [spectral(M, 0.5) for M in near]
+    kept, orthogonal = distinct_maps(X, scaled, 3)
+    assert [*map(id, kept)] == [id(scaled[0]), id(scaled[1])]
+    assert_close(orthogonal, [spectral(M) for M in kept])
+    assert [*map(id, distinct_maps(X, near, 1)[0])] == [id(near[0])]
     first, second, *_ = children(X, near)
-    means = [spectral(near[k] + near[k + 2], POWER) for k in (0, 1)]
+    means = [spectral(near[k] + near[k + 2], REFINEMENT_POWER) for k in (0, 1)]
     assert min((first - M).norm() + (second - N).norm() for M, N in (means, means[::-1])) < 1e-4
     assert len(children(X, near)) == 4
     assert children(X, near[:1]) == []
@@ -278,8 +278,8 @@ def test_equalised_axes_weigh_more_alike():
 
 def test_groups_are_whole_clusters():
     X, Y, _ = unit_clouds(8, n=900)
-    fitting = Fitting(replace(SMALL, groups=3), seeded())
-    xs, ys = fitting.groups(X), fitting.groups(Y)
+    generator = seeded()
+    xs, ys = (divided(cloud, 3, generator) for cloud in (X, Y))
     for groups, cloud in ((xs, X), (ys, Y)):
         assert torch.equal(torch.cat(groups).unique(dim=0), cloud.unique(dim=0))  # each vector once
         assert len(torch.cat(groups)) == len(cloud)
@@ -287,8 +287,8 @@ def test_groups_are_whole_clusters():
         nearest = [(x @ cloud.T).topk(2).indices[:, 1] for x in groups]  # a vector's nearest other one
         inside = [(cloud[n][:, None] == x[None]).all(2).any(1) for n, x in zip(nearest, groups, strict=True)]
         assert torch.cat(inside).float().mean() > 0.8
-    assert len(fitting.groups(X[:899])) == 2  # 300 vectors for each group
-    assert replace(fitting, settings=replace(SMALL, groups=1)).groups(X)[0] is X
+    assert len(divided(X[:899], 3, generator)) == 2  # 300 vectors for each group
+    assert divided(X, 1, generator)[0] is X
 
 
 def test_couple_averages_the_plans_of_all_pairs_of_groups():
@@ -330,9 +330,7 @@ def test_groups_keep_a_map_where_topics_of_two_sides_differ(monkeypatch):
         for seed in range(3):
             *sides, W = sides_of_other_topics(seed)
             x, y = map(centred_unit, sides)
-            fitting = Fitting(Settings(groups=groups, refinements=20, passes=2), seeded())
-            axes = tuple(map(principal_axes, (x, y)))
-            cross = fitting.refine(x, y, W, torch.zeros(12, 12), axes)
+            cross = refine(sides_of(x, y), W, Settings(groups=groups, refinements=20, passes=2))
             shares.append(float((spectral(cross) * W).sum()) / 12)
         return sum(shares) / 3
 

@@ -1,0 +1,97 @@
+"""The two clouds of a fit, and how they are coupled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from pipelines.aligners.core.cloud import leading, principal_axes, spectral
+from pipelines.aligners.core.matching import draw, partners
+from pipelines.runtime.progress import progress
+
+TUNED_AT = 13_000  # vectors per side for which batch sizes and temperatures are tuned
+LEAST = 500  # smallest batch
+ROUND_STEPS = 10  # refinements of each candidate per round
+REFINEMENT_POWER = 0.25  # power of the singular values during refinement
+WARM = 30.0  # inverse temperature of the first coupling
+PAIR_WEIGHT = 10.0  # weight of a known pair; a coupled point has weight 1
+
+
+@dataclass(frozen=True)
+class Sides:
+    """Two clouds X (n, d) and Y (m, e) of centred unit vectors, of which random batches are drawn.
+
+    known (k, 2): rows of known pairs. given (d, e): their weighted cross-covariance, zero without pairs.
+    Maps between the sides are (d, e).
+    """
+
+    X: Tensor
+    Y: Tensor
+    known: Tensor
+    given: Tensor
+    generator: torch.Generator
+
+    @classmethod
+    def of(cls, X: Tensor, Y: Tensor, known: Tensor, generator: torch.Generator) -> Sides:
+        """Weigh the known pairs of the two clouds."""
+        return cls(X, Y, known, PAIR_WEIGHT * X[known[:, 0]].T @ Y[known[:, 1]], generator)
+
+    def leading(self) -> tuple[Sides, Tensor, Tensor]:
+        """Project both clouds on their leading principal directions P (d, k) and Q (e, l). Return all."""
+        (x, P), (y, Q) = leading(self.X), leading(self.Y)
+        return Sides(x, y, self.known, P.T @ self.given @ Q, self.generator), P, Q
+
+    @cached_property
+    def axes(self) -> tuple[Tensor, Tensor]:
+        """All principal axes of both sides: (d, d), (e, e)."""
+        return principal_axes(self.X), principal_axes(self.Y)
+
+    def batch(self, size: int) -> tuple[Tensor, Tensor]:
+        """Draw at most `size` vectors of each side."""
+        return draw(self.X, size, self.generator), draw(self.Y, size, self.generator)
+
+    def batch_size(self, size: int) -> int:
+        """Scale `size` with the smaller side if it has fewer than TUNED_AT vectors, down to LEAST.
+
+        A batch of nearly a whole side has no noise: the map would stay in the poor optimum where it began.
+        """
+        return min(size, max(LEAST, round(size * min(len(self.X), len(self.Y)) / TUNED_AT)))
+
+    def refined(self, maps: list[Tensor], size: int, what: str, steps: int = ROUND_STEPS) -> list[Tensor]:
+        """Refine all maps on the same batches, one for each step. what: their name in a progress bar."""
+        batches = [self.batch(self.batch_size(size)) for _ in range(steps)]
+        refined = []
+        for W in progress(maps, what=f"wasserstein_procrustes: {what}", unit="maps"):
+            for x, y in batches:
+                coupled, _ = couple([x], [y], W, WARM)
+                W = spectral(coupled + self.given, REFINEMENT_POWER)
+            refined.append(W)
+        return refined
+
+    def cosines(self, maps: list[Tensor], size: int) -> list[float]:
+        """Return the mean cosine of each map on one batch of `size` vectors.
+
+        Small clouds get no smaller batches: noise helps to refine maps, not to rank them.
+        """
+        x, y = self.batch(size)
+        return [couple([x], [y], W, WARM)[1] for W in maps]
+
+
+def couple(
+    xs: Sequence[Tensor], ys: Sequence[Tensor], W: Tensor, inverse_temperature: float
+) -> tuple[Tensor, float]:
+    """Couple each group of xs (n_a, d) with each of ys (m_b, e) under the map W. Return the cross-covariance
+    (d, e), in which each target vector has total weight 1, and the mean cosine of coupled points.
+    """
+    crosses, cosines = [], []
+    for x in xs:
+        moved = normalize(x @ W, dim=1)
+        coupled = [partners(moved, y, inverse_temperature) for y in ys]
+        crosses.append(x.T @ torch.stack(coupled).sum(0))
+        cosines += [(moved * partner).sum() / len(y) for partner, y in zip(coupled, ys, strict=True)]
+    return torch.stack(crosses).sum(0) / len(xs), float(torch.stack(cosines).mean())
