@@ -21,7 +21,7 @@ from torch.nn.functional import normalize
 from pipelines.aligners.core.cloud import FEW, leading
 from pipelines.measures.vectors import centred_unit, kmeans, nearness
 
-SAMPLE = 10_000  # vectors that are looked at
+MIXTURE_SAMPLE = 10_000  # vectors that are looked at
 CLUSTERS, ROWS = 100, 40  # most clusters, and fewest rows per cluster on average
 CUTS = 3  # eigenvectors that are tried
 SMALLEST = 0.04  # share of a part
@@ -50,7 +50,7 @@ def _first_part(vectors: Tensor) -> Tensor | None:
     generator = torch.Generator().manual_seed(0)
     unit = normalize(vectors, dim=1)
     X, _ = leading(centred_unit(unit))
-    sample = torch.randperm(len(X), generator=generator)[:SAMPLE].to(X.device)
+    sample = torch.randperm(len(X), generator=generator)[:MIXTURE_SAMPLE].to(X.device)
     x, unit = X[sample], unit[sample]
     centroids, cluster = clustered(x, generator)
     cuts = [(_relation(unit, cut[cluster]), cut) for cut in _cuts(x, cluster, len(centroids))]

@@ -31,7 +31,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pipelines.aligners.core.matching import draw
-from pipelines.aligners.core.mixture import SAMPLE, clustered
+from pipelines.aligners.core.mixture import MIXTURE_SAMPLE, clustered
 from pipelines.measures.vectors import centred_unit, finite, nearness, ridged
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import reading
@@ -84,7 +84,7 @@ def judge_parts(source: Tensor, translator: Map, target: Tensor, replicates: Seq
     If the targets vary alike in all directions, no direction is strange, and all clusters count as aligned.
     """
     generator = torch.Generator().manual_seed(0)
-    source, target = draw(source, SAMPLE, generator), draw(target, SAMPLE, generator)
+    source, target = draw(source, MIXTURE_SAMPLE, generator), draw(target, MIXTURE_SAMPLE, generator)
     # 1. Clusters of the source
     mean = source.mean(0)
     centroids, cluster = clustered(centred_unit(source), generator)

@@ -42,7 +42,7 @@ SUPERVISION = "unpaired"
 THREAD_SAFE = True
 USES_PAIRS = False
 
-SAMPLE = 10_000  # rows per side that each repeat of step 1a clusters
+CLUSTERED = 10_000  # rows per side that each repeat of step 1a clusters
 REFINE_BATCH = 1000  # the notebook's; the paper says 10,000
 REFINE_CLUSTERS = 500
 SMOOTHING = 0.5  # weight of the new map in the moving averages
@@ -100,7 +100,7 @@ def matched_anchors(x: Tensor, y: Tensor, s: Settings, generator: torch.Generato
 def repeated_kmeans(side: str, cloud: Tensor, s: Settings, generator: torch.Generator) -> Tensor:
     """Return centroids (repeats, clusters, d) of a cloud (n, d), each repeat on its own sample."""
     repeats = progress(range(s.repeats), what=f"mini_vec2vec: cluster the {side}", unit="repeats")
-    return torch.stack([kmeans(draw(cloud, SAMPLE, generator), s.clusters, generator) for _ in repeats])
+    return torch.stack([kmeans(draw(cloud, CLUSTERED, generator), s.clusters, generator) for _ in repeats])
 
 
 def centred_gram(centroids: Tensor) -> Tensor:

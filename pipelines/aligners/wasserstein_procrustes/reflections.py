@@ -16,11 +16,11 @@ from torch.nn.functional import normalize
 from pipelines.aligners.core.matching import draw
 
 AXES = 32  # leading principal axes of the source that are searched: the others have little to reflect
-SAMPLE = 2000  # vectors per side
+REFLECTION_SAMPLE = 2000  # vectors per side
 STARTS, STEPS, RATE = 200, (40, 15), 0.1  # of Adam; steps on the series and on the exact cost
 FOUND = 4  # most directions that are returned: the wrong one is mostly the cheapest
-POWER = 1.5  # of the variance: 1 favours directions of small variance, 2.5 the first axes
-SAME = 0.8  # cosine of two directions that count as one
+REFLECTION_POWER = 1.5  # of the variance: 1 favours directions of small variance, 2.5 the first axes
+SAME_DIRECTION = 0.8  # cosine of two directions that count as one
 
 # Takes unit rows v (s, k), and returns the cost of reflecting each direction (s,), and its gradient (s, k)
 Cost = Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -29,48 +29,51 @@ Cost = Callable[[Tensor], tuple[Tensor, Tensor]]
 def reflected(
     X: Tensor, Y: Tensor, W: Tensor, inverse_temperature: float, generator: torch.Generator
 ) -> list[Tensor]:
-    """Return maps (I - 2 v v') W for a few unit v that minimise cost / variance^POWER locally.
+    """Return maps (I - 2 v v') W for a few unit v that minimise cost / variance^REFLECTION_POWER locally.
 
     The cost is what the soft mean cosine loses. X (n, d), Y (m, e): centred unit vectors. W: (d, e).
     """
     values, axes = torch.linalg.eigh(X.T @ X / len(X))
     variance, axes = values[-AXES:], axes[:, -AXES:]  # (k,), (d, k)
     variance = variance / variance.mean()
-    x, y = draw(X, SAMPLE, generator), draw(Y, SAMPLE, generator)
+    x, y = draw(X, REFLECTION_SAMPLE, generator), draw(Y, REFLECTION_SAMPLE, generator)
     length = (x @ W).norm(dim=1, keepdim=True).clamp_min(0.3)  # so that no exponential overflows
     logits = inverse_temperature * ((x @ W / length) @ y.T - 1)
     cost = ReflectionCost(logits, x @ axes / length, y @ (axes.T @ W).T, inverse_temperature)
     starts = torch.randn(STARTS, len(variance), generator=generator).to(X)
-    v = distinct(descend(cost.series(), variance, starts, STEPS[0]))[: 2 * FOUND]
-    v = distinct(descend(cost, variance, v, STEPS[1]))[:FOUND]
+    v = distinct_directions(descend(cost.series(), variance, starts, STEPS[0]))[: 2 * FOUND]
+    v = distinct_directions(descend(cost, variance, v, STEPS[1]))[:FOUND]
     return [W - 2 * torch.outer(axes @ row, (axes @ row) @ W) for row in v]
 
 
 def descend(cost: Cost, variance: Tensor, v: Tensor, steps: int) -> Tensor:
-    """Minimise cost / variance^POWER from each row of v (s, k) by Adam on the sphere. Return unit rows, the
-    cheapest first.
+    """Minimise cost / variance^REFLECTION_POWER from each row of v (s, k) by Adam on the sphere.
+
+    Return unit rows, the cheapest first.
     """
     first, second = torch.zeros_like(v), torch.zeros_like(v)  # moments of the gradient
     for step in range(1, steps + 1):
         unit = normalize(v, dim=1)
         value, slope = cost(unit)
         along = (unit.square() @ variance)[:, None]
-        gradient = slope / along**POWER
-        gradient -= 2 * POWER * value[:, None] / along ** (POWER + 1) * unit * variance
+        gradient = slope / along**REFLECTION_POWER
+        gradient -= 2 * REFLECTION_POWER * value[:, None] / along ** (REFLECTION_POWER + 1) * unit * variance
         gradient = (gradient - (gradient * unit).sum(1, keepdim=True) * unit) / v.norm(dim=1, keepdim=True)
         # Adam by hand: torch.optim takes seconds to import
         first.lerp_(gradient, 0.1)
         second.lerp_(gradient.square(), 0.001)
         v = v - RATE * first / (1 - 0.9**step) / ((second / (1 - 0.999**step)).sqrt() + 1e-8)
     unit = normalize(v, dim=1)
-    return unit[(cost(unit)[0] / (unit.square() @ variance) ** POWER).argsort()]
+    return unit[(cost(unit)[0] / (unit.square() @ variance) ** REFLECTION_POWER).argsort()]
 
 
-def distinct(v: Tensor) -> Tensor:
-    """Return the unit rows of v (s, k) whose cosine with each one kept before is below SAME, up to sign."""
+def distinct_directions(v: Tensor) -> Tensor:
+    """Return the unit rows of v (s, k) whose cosine with each one kept before, up to sign, is below
+    SAME_DIRECTION.
+    """
     found = v[:1]
     for row in v[1:]:
-        if (found @ row).abs().max() < SAME:
+        if (found @ row).abs().max() < SAME_DIRECTION:
             found = torch.cat([found, row[None]])
     return found
 

@@ -11,7 +11,7 @@ KMEANS_SAMPLE = 6000  # vectors per side for k-means
 @dataclass(frozen=True)
 class Settings(Checked):
     """The defaults suit sides without a common document. They were chosen on seeds below 10 of Wikipedia,
-    Enron and docstrings; only POWER in reflections.py was chosen on seed 11:
+    Enron and docstrings; only REFLECTION_POWER was chosen on seed 11:
     docs/experiments/documents-apart.md.
     """
 
