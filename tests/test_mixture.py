@@ -64,7 +64,7 @@ def test_what_has_no_parts_is_whole(cloud):
     assert torch.equal(one_encoder(cloud), torch.arange(len(cloud)))
 
 
-def test_a_map_is_fitted_to_the_vectors_and_pairs_of_one_encoder():
+def test_a_map_is_fitted_to_the_vectors_and_pairs_of_one_encoder(caplog):
     dump, of = mixed(embedded(1, 1000), embedded(2, 500, texts=1))
     target = embedded(3, 900, texts=2)
     rows = one_encoder(dump)
@@ -75,9 +75,14 @@ def test_a_map_is_fitted_to_the_vectors_and_pairs_of_one_encoder():
     assert 0 < len(kept) < 50
     moved = torch.stack([(rows[None] == kept[:, :1]).int().argmax(1), kept[:, 1]], 1)
     for pairs, of_part in ((None, None), (known, moved)):
+        caplog.clear()
         whole = wasserstein_procrustes.fit(dump, target, SETTINGS, 0, pairs)
+        [said] = caplog.messages
         part = wasserstein_procrustes.fit(dump[rows], target, SETTINGS, 0, of_part)
         assert torch.equal(whole(target), part(target))
+        assert caplog.messages == [said]  # nothing of a source of one encoder
+    expected = "source: these look like vectors of several encoders; the fit uses those of one, {:,} of 1,500"
+    assert said == expected.format(len(rows))
     with refusal("the source mixes encoders, and no pair is of the one with most vectors"):
         wasserstein_procrustes.fit(dump, target, SETTINGS, 0, known[~torch.isin(known[:, 0], rows)])
     paired = {"a": target, "b": embedded(4, 900, texts=2)}
@@ -87,6 +92,7 @@ def test_a_map_is_fitted_to_the_vectors_and_pairs_of_one_encoder():
     )
     for pair in whole:
         assert torch.equal(whole[pair](target), part[pair](target))
+    assert caplog.messages[-1] == said.replace("source", "dump")
 
 
 def test_no_cluster_is_empty():

@@ -33,6 +33,7 @@ If the source mixes several encoders, the map is fitted to the vectors of one (`
 different encoders; the lone cloud embeds other texts. A coupling must then be right in all paired spaces.
 """
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -86,6 +87,8 @@ SEARCHES = 8  # largest number of searches for a direction to reflect
 MISSES = 3  # stop after this many searches in a row without a gain
 ANCHORS = 4000  # source vectors whose translations show where hubs are
 
+logger = logging.getLogger(__name__)
+
 
 def fit(
     source: Tensor,
@@ -109,7 +112,7 @@ def fit(
         target = _sample_with(known[:, 1], target, generator)
         known = torch.arange(len(known))[:, None].expand(-1, 2)  # pair i is now row i on both sides
     clouds = _checked({"source": source, "target": target}, settings)
-    rows = one_encoder(clouds["source"])
+    rows = _of_one_encoder("source", clouds["source"])
     kept = _moved(known, rows.cpu())
     if len(known) and not len(kept):
         raise BadInput("pairs: the source mixes encoders, and no pair is of the one with most vectors")
@@ -146,13 +149,22 @@ def fit_jointly(
         state = generator.get_state()
         clouds = {name: draw(cloud, MOST, generator.set_state(state)) for name, cloud in clouds.items()}
     clouds = _checked(clouds, settings)
-    clouds |= _checked({lone: clouds[lone][one_encoder(clouds[lone])]}, settings)
+    clouds |= _checked({lone: clouds[lone][_of_one_encoder(lone, clouds[lone])]}, settings)
     no_pairs = torch.empty(0, 2, dtype=torch.int64)
     maps = {}
     for name, cross in cross_covariances(clouds, lone, no_pairs, settings, generator, log).items():
         maps[lone, name] = translator(clouds[lone], clouds[name], cross, settings, generator)
         maps[name, lone] = translator(clouds[name], clouds[lone], cross.T, settings, generator)
     return maps
+
+
+def _of_one_encoder(name: str, cloud: Tensor) -> Tensor:
+    """Return what `one_encoder` does, and log a warning if these are not all rows."""
+    rows = one_encoder(cloud)
+    if len(rows) < len(cloud):
+        said = "%s: these look like vectors of several encoders; the fit uses those of one, %s of %s"
+        logger.warning(said, name, f"{len(rows):,}", f"{len(cloud):,}")
+    return rows
 
 
 def _moved(pairs: Tensor, rows: Tensor) -> Tensor:
