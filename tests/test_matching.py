@@ -119,3 +119,11 @@ def test_partners_are_those_of_sinkhorn_written_out_in_float64():
     plan = sinkhorn(cosines, 20, rounds=200)  # until rows and columns have equal sums
     partner = partners(moved, y, 20.0, rounds=200)
     assert_close(partner.double(), plan @ y.double(), atol=0.02, rtol=0.02)  # bf16 cosines
+
+
+def test_partners_are_found_by_a_torch_without_mkldnn(monkeypatch):
+    moved, y = (normalize(normal(n, 4, seed=n)) for n in (7, 9))
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    monkeypatch.setattr(torch.ops, "mkldnn", None)
+    plan = sinkhorn(moved.double() @ y.double().T, 20)
+    assert_close(partners(moved, y, 20.0).double(), plan @ y.double(), atol=1e-5, rtol=1e-5)
