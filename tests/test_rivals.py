@@ -65,15 +65,32 @@ def test_exact_plans_are_the_cheapest_permutation(monkeypatch):
     assert soft[0] > soft[1] > soft[2] == pytest.approx(cheapest, rel=1e-2)
 
 
-@pytest.mark.filterwarnings("ignore")  # POT's own, of which the error is made
-def test_a_plan_that_did_not_come_about_is_an_error(monkeypatch):
+def test_a_plan_that_did_not_come_about_is_an_error(monkeypatch, recwarn):
     monkeypatch.setattr(transport, "REGULARISATION", 1e-5)
     x = 3 * normal(200, 4)
-    with refusal("no plan at regularisation 1e-05"), np.errstate(all="ignore"):
+    with refusal("no plan at regularisation 1e-05"):
         transport.transport_plan(x, x, transport.Settings())
+    assert not recwarn.list  # POT's own, of which the error is made
 
 
-@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        ("sinkhorn", "transport: sinkhorn did not converge: a row or column sum of the plan is 3"),
+        ("emd", "transport: emd: after 1000 iterations the plan may not be the cheapest"),
+    ],
+)
+def test_a_plan_of_too_few_iterations_is_said_in_one_line(method, said, monkeypatch, caplog, recwarn):
+    x, y = normalize(normal(2, 300, 6), dim=2)
+    transport.transport_plan(x, y, transport.Settings(method))
+    assert not caplog.messages
+    monkeypatch.setattr(transport, "ITERATIONS", 1)
+    transport.transport_plan(x, y, transport.Settings(method))
+    [message] = caplog.messages
+    assert message.startswith(said)
+    assert not recwarn.list
+
+
 def test_gromov_wasserstein_undoes_a_rotation():
     x = normal(200, 4) * torch.tensor([3.0, 2.0, 1.0, 0.5])
     x += torch.rand(200, 1, generator=seeded(1))
