@@ -10,7 +10,7 @@ import torch
 
 import pipelines
 from pipelines.aligners import wasserstein_procrustes
-from pipelines.aligners.core.translator import Linear, best_seed, save
+from pipelines.aligners.core.translator import Linear, best_seed, load_aligned, save
 from pipelines.aligners.core.verdict import Verdict, other_texts
 from pipelines.fitting import arrays, fits
 from pipelines.runtime import progress
@@ -40,6 +40,17 @@ def test_load_takes_the_best_verdict_or_a_seed(row):
         assert (type(translated), translated.dtype) == (np.ndarray, np.float32)
         assert torch.equal(translator(same), linear(seed)(same))
         assert (translated == translator(same).numpy()).all()
+
+
+def test_load_reads_one_seed_alone(row):
+    x = torch.ones(1, 6)
+    (row / "seed-0.safetensors").unlink()
+    for seed in (None, 1):
+        assert torch.equal(pipelines.load(row, seed)(x), linear(1)(x))
+    put(row / "verdicts.json", '{"1": {"label": "aligned"}}')
+    assert [torch.equal(translator(x), linear(1)(x)) for translator in load_aligned(row)] == [True]
+    with refusal("seed-0"):
+        pipelines.load(row, seed=0)
 
 
 def fit(**how):

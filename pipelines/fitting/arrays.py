@@ -11,7 +11,8 @@ from pydantic import ValidationError
 
 from pipelines.aligners.core.cloud import checked, finite
 from pipelines.aligners.core.parts import Parts, judge_parts
-from pipelines.aligners.core.translator import Translator, load_best, load_seeds
+from pipelines.aligners.core.translator import Translator, load_best, seeds_in
+from pipelines.aligners.core.translator import load as load_translator
 from pipelines.aligners.core.verdict import REPLICATE_SEED, Verdict, judge, other_texts
 from pipelines.fitting.fits import Draw, Translators, Work, fit_until_aligned
 from pipelines.runtime.errors import BadInput
@@ -30,12 +31,12 @@ def load(folder: str | Path, seed: int | None = None) -> Translator:
     It takes vectors (n, d) and returns (n, e), both NumPy arrays or both tensors. Raises BadInput if it does
     not exist.
     """
+    folder = Path(folder)
     if seed is None:
-        return load_best(Path(folder))
-    seeds = load_seeds(Path(folder))
-    if seed not in seeds:
+        return load_best(folder)
+    if seed not in (seeds := seeds_in(folder)):
         raise BadInput(f"{folder}: there is no seed {seed}; there are: {', '.join(map(str, seeds))}")
-    return seeds[seed]
+    return load_translator(folder / f"seed-{seed}")
 
 
 def fit(

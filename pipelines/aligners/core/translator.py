@@ -132,6 +132,15 @@ def load(path: Path) -> Translator:
     return translator.eval()
 
 
+def seeds_in(folder: Path) -> list[int]:
+    """Return the seeds of the translators of a row of `align`, sorted. Raises BadInput if there are none."""
+    stems = (path.stem.removeprefix("seed-") for path in folder.glob("seed-*.json"))
+    seeds = sorted(int(stem) for stem in stems if stem.isdigit())
+    if not seeds:
+        raise BadInput(f"{folder}: no translators there; `dvc repro` or `translate fit` makes them")
+    return seeds
+
+
 def load_seeds(
     folder: Path, hub_correction: float | None = None, device: torch.device | str = "cpu"
 ) -> dict[int, Translator]:
@@ -139,11 +148,7 @@ def load_seeds(
 
     Raises BadInput if there are none, or if they have no hub correction to set.
     """
-    stems = (path.stem.removeprefix("seed-") for path in folder.glob("seed-*.json"))
-    seeds = sorted(int(stem) for stem in stems if stem.isdigit())
-    if not seeds:
-        raise BadInput(f"{folder}: no translators there; `dvc repro` or `translate fit` makes them")
-    translators = {seed: load(folder / f"seed-{seed}").to(device) for seed in seeds}
+    translators = {seed: load(folder / f"seed-{seed}").to(device) for seed in seeds_in(folder)}
     if hub_correction is not None:
         for translator in translators.values():
             translator.set_hub_correction(hub_correction)
@@ -153,10 +158,9 @@ def load_seeds(
 def load_best(folder: Path) -> Translator:
     """Read the translator with the best verdict, which is what an attacker without pairs would take.
 
-    An oracle's row has no verdicts: read its first seed. Raises BadInput as `load_seeds` does.
+    An oracle's row has no verdicts: read its first seed. Raises BadInput if there are none.
     """
-    translators = load_seeds(folder)
-    return translators[best_seed(translators, read_verdicts(folder))]
+    return load(folder / f"seed-{best_seed(seeds_in(folder), read_verdicts(folder))}")
 
 
 def best_seed(seeds: Iterable[int], verdicts: Mapping[int, Mapping[str, Any]]) -> int:
@@ -176,11 +180,11 @@ def load_aligned(folder: Path) -> list[Translator]:
     """Read all translators that are *aligned*, or the one of `load_best` if none is.
 
     The errors of separate fits are independent. So the mean of their translations is nearer to the true
-    vectors than the translation by the best fit. Raises BadInput as `load_seeds` does.
+    vectors than the translation by the best fit. Raises BadInput if there are none.
     """
-    verdicts, translators = read_verdicts(folder), load_seeds(folder)
-    aligned = [translators[seed] for seed in translators if verdicts.get(seed, {}).get("label") == "aligned"]
-    return aligned or [translators[best_seed(translators, verdicts)]]
+    verdicts, seeds = read_verdicts(folder), seeds_in(folder)
+    aligned = [seed for seed in seeds if verdicts.get(seed, {}).get("label") == "aligned"]
+    return [load(folder / f"seed-{seed}") for seed in aligned or [best_seed(seeds, verdicts)]]
 
 
 def read_verdicts(folder: Path) -> dict[int, dict[str, Any]]:
