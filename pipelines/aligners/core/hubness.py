@@ -2,8 +2,8 @@
 
 In many dimensions some vectors are the nearest neighbours of far more queries than others. They are called
 hubs (Radovanovic et al., JMLR 2010). Translations by an orthogonal map lie slightly too near to the mean of
-the target cloud, so they match hubs. The inverted softmax (Smith et al., ICLR 2017) subtracts from the score
-of a candidate y what other queries q_j give it:
+the target cloud, so they match hubs. The inverted softmax (Smith et al., ICLR 2017) lowers the score of a
+candidate y that scores high for many other queries q_j:
 
     s q.y - log sum_j exp(s q_j.y)
 

@@ -21,12 +21,13 @@ import torch
 from torch import Tensor
 from torch.nn import ModuleDict
 
+from pipelines.aligners.core.aligner import Pair
 from pipelines.aligners.core.cloud import checked
 from pipelines.aligners.core.translator import Translator
 from pipelines.aligners.vec2vec.networks import Vec2Vec
 from pipelines.aligners.vec2vec.selection import Best, best_start, unpaired_score
 from pipelines.aligners.vec2vec.settings import RECIPES, Settings
-from pipelines.aligners.vec2vec.training import INVERSE_TEMPERATURE, LATENT, Pair, Training
+from pipelines.aligners.vec2vec.training import INVERSE_TEMPERATURE, LATENT, Training
 from pipelines.aligners.vec2vec.translator import Vec2VecTranslator
 from pipelines.runtime import files
 from pipelines.runtime.device import forked

@@ -15,9 +15,8 @@ Vsp = Literal["absolute", "squared"]
 class Settings(Checked):
     """The defaults are the released configuration of the official code (configs/unsupervised.toml).
 
-    The length of training differs: the code trains for at least 80 epochs, and then until patience runs out.
-    Here training ends after `epochs`, so 80 is the most. The code trains in float16 with a loss scaler. Here
-    `precision: bf16` needs none.
+    The official code trains for 80 epochs or more. Here training ends after `epochs` (80). The code trains in
+    float16 with a loss scaler. Here `precision: bf16` needs none.
 
     Comments give the paper's value where it differs; `recipe: paper` sets all of them. "Ours" is in neither
     source.
@@ -78,7 +77,7 @@ class Settings(Checked):
     log_every: Count = 100
     # Stop after so many scores in a row without improvement. Without `min_steps` it has no effect
     patience: Count = 20
-    min_steps: Natural | None = None  # first step at which patience may end training; None: it never does
+    min_steps: Natural | None = None  # patience may end training from this step on; None: no early stopping
     checkpoint_every: Count = 1000  # steps
 
     def __post_init__(self) -> None:
