@@ -2,11 +2,11 @@
 
 translated    the attack
 ceiling       the same attack on the true target vectors
-mismatched    a floor: each text is compared with a guess from another text's translated vector
+mismatched    a floor: each text is compared with the guess that `translated` made for another text
 prior         a floor: a decoder writes without a vector
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -135,11 +135,7 @@ def facts_of(corpus: pl.DataFrame) -> list[dict[str, list[str]]]:
 
 def attack(attacker: Attacker, victim: Victim, encode: query.Encode, row: Invert) -> list[Guesses]:
     """Return the guesses of every attack by every method. Each attack counts its own queries."""
-    vectors = {
-        "translated": victim.translated,
-        "ceiling": victim.target,
-        "mismatched": victim.translated.roll(1, 0),  # row i: the vector of text i - 1
-    }
+    vectors = {"translated": victim.translated, "ceiling": victim.target}
     out: list[Guesses] = []
     voters = Voters(attacker.known, attacker.texts)
     count = row.consensus.facts  # of facts added to a guess
@@ -155,6 +151,8 @@ def attack(attacker: Attacker, victim: Victim, encode: query.Encode, row: Invert
             Guesses(kind, "retrieved", [texts[0] for texts in near]),
             Guesses(kind, "consensus", stating(agreed, peculiar, count)),
         ]
+    for g in [g for g in out if g.attack == "translated"]:  # row i: the guess from the vector of text i - 1
+        out.append(replace(g, attack="mismatched", texts=[g.texts[-1], *g.texts[:-1]]))
     if isinstance(attacker.inverter, Decoder):
         blind = attacker.inverter.blind.detach().expand(len(victim.texts), -1)
         drafts = attacker.inverter.propose(blind, torch.Generator().manual_seed(row.seed), 1.0)

@@ -378,6 +378,11 @@ def test_the_stage_puts_translated_between_ceiling_and_floors(stored, capsys, mo
     assert mine["queries"] > 0
     assert found["translated"]["generated"]["queries"] == found["translated"]["retrieved"]["queries"] == 0
     [table] = tables
+    for method in ("generated", "corrected", "retrieved", "consensus"):  # the floor is no attack of its own
+        of = {attack: part for (attack,), part in table.filter(method=method).group_by("attack")}
+        guesses = of["translated"]["guess"].to_list()
+        assert of["mismatched"]["guess"].to_list() == guesses[-1:] + guesses[:-1]
+        assert of["mismatched"]["queries"].equals(of["translated"]["queries"])
     assert not (set(table.filter(pl.col("method") == "retrieved")["guess"]) & set(SECRET))
     assert pl.read_csv(store.examples_path("r"))[0, "facts"]
     assert mine["facts"]["all"]["recoverable"] == 2 * 12  # a name and a code: null and "!" are no words
