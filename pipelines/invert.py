@@ -35,6 +35,7 @@ from pipelines.study import Invert, params
 
 JUDGED = Path(".cache/judge")  # answers of the optional judge
 EXAMPLES = 40  # guesses that are written for readers
+FoundIn = dict[tuple[str, str], list[Found]]  # the victim's facts by attack and method
 
 
 @dataclass(frozen=True)
@@ -72,8 +73,9 @@ def invert(name: str, row: Invert, study: params.Study, run: track.Run) -> None:
     encode = query.as_function(folder, study.encoders[row.encoder], attacker.known.device)
     victim = attacked(name, row, attacker, run)
     guesses = attack(attacker, victim, encode, row)
-    table = measured(guesses, victim, Queries(encode, attacker.space), row)
-    metrics = summary(table, victim, attacker.texts) | {"known": len(attacker.texts)}
+    found = {(g.attack, g.method): facts.check(g.texts, victim.facts) for g in guesses}
+    table = measured(guesses, found, victim, Queries(encode, attacker.space), row)
+    metrics = summary(table, found, victim, attacker.texts) | {"known": len(attacker.texts)}
     store.write_metrics("invert", name, metrics)
     run.log({"inversion": metrics})
     store.write_csv(store.examples_path(name), examples(table))
@@ -182,7 +184,9 @@ def written(
 # ---------------------------------------------------------------- measures
 
 
-def measured(guesses: list[Guesses], victim: Victim, embed: Queries, row: Invert) -> pl.DataFrame:
+def measured(
+    guesses: list[Guesses], found: FoundIn, victim: Victim, embed: Queries, row: Invert
+) -> pl.DataFrame:
     """Return one row per attack, method and text: the guess, its scores and its facts.
 
     `embed` serves to compute cosines: its queries are not counted.
@@ -190,7 +194,7 @@ def measured(guesses: list[Guesses], victim: Victim, embed: Queries, row: Invert
     true, frames = embed.space(victim.target), []
     for g in progress(guesses, what="measure", unit="methods"):
         recovered: list[list[str]] = [[] for _ in g.texts]
-        for fact in facts.check(g.texts, victim.facts):
+        for fact in found[g.attack, g.method]:
             if fact.recovered:
                 recovered[fact.example].append(f"{fact.kind}: {fact.fact}")
         columns: dict[str, Any] = {
@@ -211,13 +215,14 @@ def measured(guesses: list[Guesses], victim: Victim, embed: Queries, row: Invert
     return pl.concat(frames)
 
 
-def summary(table: pl.DataFrame, victim: Victim, known: list[str]) -> dict[str, Any]:
+def summary(table: pl.DataFrame, found: FoundIn, victim: Victim, known: list[str]) -> dict[str, Any]:
     """Return means and errors of the scores, queries and facts, as {attack: {method: ...}}.
 
     Recovered facts are counted by kind. known: the attacker's texts.
     """
     out: dict[str, Any] = {"texts": len(victim.texts), "documents": len(set(victim.documents))}
-    unknown, found = facts.unknown_to(known, victim.facts), {}
+    unknown = facts.unknown_to(known, victim.facts)
+    kinds = {key: facts.grouped(of_key, unknown) for key, of_key in found.items()}
     measures = [m.name for m in MEASURES] + (["judged"] if "judged" in table.columns else [])
     documents = numbered(victim.documents)
     for (kind, method), part in table.group_by(["attack", "method"], maintain_order=True):
@@ -227,12 +232,11 @@ def summary(table: pl.DataFrame, victim: Victim, known: list[str]) -> dict[str, 
             means[m], means[f"{m}_error"] = mean_and_error(scores, documents)
         # Facts found in the guess by pattern, right or wrong.
         means["stated"] = sum(len(facts.stated(guess)) for guess in part["guess"]) / len(part)
-        found[kind, method] = facts.grouped(facts.check(part["guess"].to_list(), victim.facts), unknown)
-        means["facts"] = facts.counts(found[kind, method])
+        means["facts"] = facts.counts(kinds[str(kind), str(method)])
         out.setdefault(str(kind), {})[str(method)] = means
-    for kind, method in found:
-        if kind in ("translated", "ceiling"):
-            add_leaks(out[kind][method]["facts"], found[kind, method], found["mismatched", method], victim)
+    for attack, method in kinds:
+        if attack in ("translated", "ceiling"):
+            add_leaks(out[attack][method]["facts"], kinds[attack, method], kinds["mismatched", method], victim)
     return out
 
 

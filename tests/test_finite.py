@@ -19,7 +19,7 @@ MEASURES = {
     "paired_scores": translation.paired_scores,
     "ranks": translation.ranks,
     "order": attributes.order,
-    "recall_kept": lambda x, y: defences.recall_kept(x, y, k=3),
+    "recall_kept": lambda x, y: defences.recall_kept(x, y),
     "linear_cka": lambda x, y: geometry.linear_cka(x, y, torch.arange(len(x))[None]),
     "cosines": similarity.cosines,
     "sts": lambda x, y: similarity.sts(x, y, torch.linspace(0, 5, len(x))),

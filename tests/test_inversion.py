@@ -3,8 +3,9 @@
 import io
 import json
 import math
+import unicodedata
 from dataclasses import asdict, replace
-from itertools import product
+from itertools import combinations, product
 
 import polars as pl
 import pytest
@@ -60,6 +61,21 @@ def test_scores_are_shares_and_one_only_for_agreement(guess, true):
     assert (token_f1(guess, true) > 1 - 1e-9) == (sorted(guess) == sorted(true))
     assert (rouge_l(guess, true) > 1 - 1e-9) == (guess == true)
     assert rouge_l(guess, true) <= token_f1(guess, true) + 1e-12
+    common = next(k for k in range(8, -1, -1) if {*combinations(guess, k)} & {*combinations(true, k)})
+    assert rouge_l(guess, true) == (2 * common / (len(guess) + len(true)) if guess or true else 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Café ZOË", ["café", "zoë"]),
+        ("हिन्दी में, लिखो", ["हिन्दी", "में", "लिखो"]),
+        ("don’t pay €5 – “now”", ["don", "t", "pay", "€", "5", "now"]),
+    ],
+)
+def test_words_keep_their_marks_in_either_unicode_form(text, said):
+    for form in ("NFC", "NFD"):
+        assert words(unicodedata.normalize(form, text)) == [unicodedata.normalize("NFC", w) for w in said]
 
 
 # ---------------------------------------------------------------- vocabulary

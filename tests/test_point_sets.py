@@ -152,7 +152,7 @@ def test_an_infinite_loss_and_a_single_image_are_named(frame):
 def test_retrieval_counts_any_right_partner():
     similarity = torch.tensor([[0.9, 0.1, 0.5], [0.2, 0.3, 0.8]])
     right = torch.tensor([[True, True, False], [False, False, True]])
-    scores = image_text.retrieval(similarity, right, ks=(1,))
+    scores = image_text.retrieval(similarity, right)
     assert scores["image_to_text_r1"].tolist() == [1, 1]
     assert scores["text_to_image_r1"].tolist() == [1, 0, 1]
 

@@ -1,7 +1,8 @@
 """Measures of vectors and texts. To import them, torch and numpy are enough.
 
-Each module lists its measures in MEASURES, beside the functions that compute them. The report, DVC's headline
-numbers and MLflow's view read these lists, so a new measure is declared once.
+A module whose numbers the report shows lists them in MEASURES. geometry.py also has ANISOTROPY;
+attributes.py makes its list from `k`. The report, DVC's headline numbers and MLflow's view read these lists,
+so a new measure is declared once.
 """
 
 import math

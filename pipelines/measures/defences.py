@@ -3,8 +3,8 @@
 noise: Gaussian noise per coordinate; at `scale` 1 it has the mean length of the vectors.
 int8: scalar quantisation to 255 steps. binary: the sign of each coordinate. round: to `scale` decimals.
 drop: keep a share `scale` of the dimensions.
-rotate: one secret orthogonal matrix. Distances stay, so retrieval loses nothing, and neither does an attacker
-who fits a map anyway.
+rotate: one secret orthogonal matrix. All distances stay the same, so retrieval is unchanged. An attacker who
+fits a map is not hindered either.
 cells: one secret orthogonal matrix for each of `scale` k-means cells, so that no single map undoes it (see
 `Keys`).
 """
@@ -166,18 +166,17 @@ def recall_kept(
     before: Tensor,
     after: Tensor,
     queries: int = 500,
-    k: int = 10,
     keys: Keys | None = None,
     bare_queries: bool = False,
 ) -> Tensor:
-    """Return the share of each query's k nearest rows by cosine that a defence keeps. (n, d), (n, e) ->
+    """Return the share of each query's 10 nearest rows by cosine that a defence keeps. (n, d), (n, e) ->
     (queries,)
 
     The queries are the first rows of `after`, or of `before` with `bare_queries`. A row is not its own
     neighbour. With `keys`, the owner searches by them.
     Raises BadInput for a row that is not finite.
     """
-    q, k = min(queries, len(before)), min(k, len(before) - 1)
+    q, k = min(queries, len(before)), min(10, len(before) - 1)
     bare = normalize(finite("before", before).float(), dim=1)
     stored = normalize(finite("after", after).float(), dim=1)
     if keys:

@@ -1,7 +1,8 @@
 """Find private facts in a text, and count which of them an inverted text recovers.
 
 A fact is a piece of the original text with a kind (names, amounts, ...). The generator plants it, or
-`annotate` finds it by pattern. A guess recovers a fact if it contains the fact's words, side by side and in
+`annotate` finds it by pattern. The patterns know English, and American forms of numbers: texts of other
+languages have few facts. A guess recovers a fact if it contains the fact's words, side by side and in
 order; case, spacing and punctuation are ignored. A floor is a guess from the vector of another text, or from
 no vector. Facts that a floor recovers, too, are no leak.
 """
@@ -106,8 +107,9 @@ def check(guesses: Sequence[str], facts: Sequence[Mapping[str, Sequence[str]]]) 
     """Look for every text's facts in its guess. Takes n guesses and n {kind: facts}."""
     out = []
     for i, (guess, planted) in enumerate(zip(guesses, facts, strict=True)):
+        said = _padded(guess)
         for kind, phrases in planted.items():
-            out += [Found(i, kind, f, recovers(guess, f)) for f in dict.fromkeys(phrases) if words(f)]
+            out += [Found(i, kind, f, _padded(f) in said) for f in dict.fromkeys(phrases) if words(f)]
     return out
 
 
@@ -128,7 +130,10 @@ def grouped(found: Sequence[Found], unknown: Set[str]) -> dict[str, list[Found]]
 
 
 def unknown_to(texts: Sequence[str], facts: Sequence[Mapping[str, Sequence[str]]]) -> set[str]:
-    """Return the facts that stand in none of the texts. An attacker who copies his texts finds none."""
+    """Return the facts that occur in none of the texts.
+
+    An attacker who only copies these texts recovers none of them.
+    """
     everything = "|".join(map(_padded, texts))
     distinct = {fact for kinds in facts for phrases in kinds.values() for fact in phrases}
     return {fact for fact in distinct if _padded(fact) not in everything}

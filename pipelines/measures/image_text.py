@@ -34,8 +34,8 @@ def top1(similarity: Tensor, labels: Tensor) -> Tensor:
     return ((similarity >= own).sum(1) == 1).float()
 
 
-def retrieval(similarity: Tensor, right: Tensor, ks: tuple[int, ...] = (1, 5, 10)) -> dict[str, Tensor]:
-    """Return R@k per query, in both directions: is a right partner among the k best?
+def retrieval(similarity: Tensor, right: Tensor) -> dict[str, Tensor]:
+    """Return R@1, R@5 and R@10 per query, in both directions: is a right partner among the k best?
 
     similarity (n, m) of different images and different texts; right, bool (n, m), is True where an image and
     a text belong together. An image may have many texts. -> image_to_text_r<k> over images (n,),
@@ -45,7 +45,7 @@ def retrieval(similarity: Tensor, right: Tensor, ks: tuple[int, ...] = (1, 5, 10
         "image_to_text": paired_ranks(similarity, right),
         "text_to_image": paired_ranks(similarity.T, right.T),
     }
-    return {f"{name}_r{k}": (ranks <= k).float() for name, ranks in directions.items() for k in ks}
+    return {f"{name}_r{k}": (ranks <= k).float() for name, ranks in directions.items() for k in (1, 5, 10)}
 
 
 def paired_ranks(similarity: Tensor, right: Tensor) -> Tensor:

@@ -1,21 +1,26 @@
 """Score inverted texts against their originals. All scores are in [0, 1]; papers multiply them by 100.
 
-Token F1, BLEU, ROUGE-L and exact matches compare `words`, without case, spacing and most punctuation.
+Token F1, BLEU, ROUGE-L and exact matches compare `words`, without case, spacing and most punctuation. Spaces
+and signs separate words, so these scores are not meant for Chinese, Japanese or Thai.
 vec2text (Morris et al. 2023) compares texts as they are, which is stricter. `set_f1` keeps case and
 punctuation, too.
 """
 
 import math
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence, Sized
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from pipelines.measures import Measure
 
-WORD = re.compile(r"[^\W_]+|[$€£%@]")  # other punctuation is not scored
+# Vowels of Hindi, for example. `re` counts them as signs.
+MARKS = "".join(c for c in map(chr, range(0x300, 0xFE00)) if unicodedata.category(c) in ("Mn", "Mc"))
+WORD = re.compile(rf"[^\W_](?:[^\W_]|[{MARKS}])*|[$€£%@]")  # other punctuation is not scored
 TOKEN = re.compile(r"\w+|[^\w\s]")
 MEASURES = [
     Measure("token_f1", "token F1"),
@@ -46,8 +51,9 @@ def text_scores(guesses: Sequence[str], texts: Sequence[str]) -> dict[str, Tenso
 
 
 def words(text: str) -> list[str]:
-    """Return lower-cased words, numbers and the signs $ € £ % @."""
-    return WORD.findall(text.casefold())
+    """Return lower-cased words, numbers and the signs $ € £ % @, in Unicode's form NFC."""
+    text = text.casefold()
+    return WORD.findall(text if text.isascii() else unicodedata.normalize("NFC", text))
 
 
 def token_f1(guess: Words, true: Words) -> float:
@@ -96,11 +102,9 @@ def _grams(words: Words, n: int) -> Counter:
 
 def rouge_l(guess: Words, true: Words) -> float:
     """Return the F1 of the longest common subsequence (Lin 2004): 2 LCS / (|guess| + |true|)."""
-    row = [0] * (len(true) + 1)
-    for word in guess:
-        before = 0
-        for j, other in enumerate(true, 1):
-            kept = row[j]
-            row[j] = before + 1 if word == other else max(row[j], row[j - 1])
-            before = kept
-    return _f1(row[-1], guess, true)
+    numbers = {word: i for i, word in enumerate(true)}
+    ids = np.array([numbers[word] for word in true])
+    row = np.zeros(len(true) + 1, dtype=int)  # the LCS of the guess so far and the first j words
+    for number in (numbers[word] for word in guess if word in numbers):
+        row[1:] = np.maximum.accumulate(np.maximum(row[1:], row[:-1] + (ids == number)))
+    return _f1(int(row[-1]), guess, true)

@@ -28,8 +28,9 @@ def compare(
     rows of even documents in x, and of odd ones in y: no document is on both sides. `match` solves the
     quadratic assignment of the two matrices of cosines between centroids. (k, k), (k, k) -> (k,)
 
-    labels_matched is the share of labels that it matches; chance is 1 / k. labels_p is the p-value of the
-    true assignment's objective among random ones: about 1 / k! at least, and never below 1 / 1000. It is
+    labels_matched is the share of labels that it matches; chance is 1 / k. labels_p: among the true
+    assignment and 999 random ones, the share whose objective is at least that of the true one. Its least
+    value is 1 / 1000; with few labels about 1 / k!, because random draws repeat the true assignment. It is
     small if the spaces share the shape of their labels, even where the search misses it.
 
     Source: Schnaus, Araslanov and Cremers, "It's a (Blind) Match!", CVPR 2025.
