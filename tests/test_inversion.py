@@ -5,7 +5,9 @@ import json
 import math
 import unicodedata
 from dataclasses import asdict, replace
+from email.message import Message
 from itertools import combinations, product
+from urllib.error import HTTPError
 
 import polars as pl
 import pytest
@@ -291,22 +293,32 @@ def test_voters_state_what_is_new_and_peculiar_to_them(monkeypatch):
 
 
 @pytest.fixture
-def asked(monkeypatch):
-    """Questions to an endpoint that says yes to texts with "ann", and is odd to odd ones."""
+def asked(monkeypatch, failing):
+    """Questions to an endpoint that says yes to texts with "ann", and is odd to odd ones. `failing`: errors of
+    its first answers.
+    """
     asked = []
 
     def answer(request, timeout):
         asked.append(request)
+        if failing:
+            raise failing.pop()
         question = json.loads(request.data)["messages"][0]["content"]
-        said = "Maybe" if "odd" in question else "Yes." if "ann" in question else "no"
+        said = "Maybe" if "odd" in question else "**Yes**." if "ann" in question else "Answer: 'no'"
         return io.BytesIO(json.dumps({"choices": [{"message": {"content": said}}]}).encode())
 
     monkeypatch.setattr("urllib.request.urlopen", answer)
+    monkeypatch.setattr(judge.time, "sleep", lambda seconds: None)
     return asked
 
 
+@pytest.fixture
+def failing():
+    return []
+
+
 def test_the_judge_is_asked_once_and_remembers(asked, tmp_path, monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", "key")
+    monkeypatch.setenv("OPENAI_API_KEY", " key\n")
     s = judge.Settings(endpoint="http://here/v1", model="m")
     for _ in range(2):
         assert judge.judge(["ann is ill", "hello"], ["ann was ill", "bye"], s, tmp_path) == [True, False]
@@ -326,15 +338,36 @@ def test_the_judge_is_asked_once_and_remembers(asked, tmp_path, monkeypatch):
         ("file:///etc", "an http"),
     ],
 )
-def test_a_judge_that_does_not_answer_is_one_line(endpoint, line, tmp_path):
+def test_a_judge_that_does_not_answer_is_one_line(endpoint, line, tmp_path, monkeypatch):
+    monkeypatch.setattr(judge.time, "sleep", lambda seconds: None)
     with refusal(line):
         judge.judge(["odd"], ["odd"], judge.Settings(endpoint, "m"), tmp_path)
 
 
-def test_an_odd_answer_is_one_line_and_not_remembered(asked, tmp_path):
-    with refusal("neither yes nor no"):
-        judge.judge(["odd"], ["odd"], judge.Settings("http://here/v1", "m"), tmp_path)
-    assert not list(tmp_path.glob("*"))
+def test_an_answer_without_yes_or_no_counts_as_no(asked, tmp_path):
+    assert judge.judge(["odd"], ["odd"], judge.Settings("http://here/v1", "m"), tmp_path) == [False]
+
+
+def test_a_judge_is_asked_again_after_a_time_out_or_an_overload_only(asked, failing, tmp_path):
+    def http(code):
+        return HTTPError("http://here", code, "said", Message(), None)
+
+    s = judge.Settings("http://here/v1", "m")
+    failing += [TimeoutError(), http(503)]
+    assert judge.judge(["ann"], ["ann"], s, tmp_path) == [True]
+    for fatal, times in (([http(429)] * 3, 3), ([http(401)], 1)):
+        asked.clear()
+        failing[:] = fatal
+        with refusal("no answer: HTTP Error"):
+            judge.judge(["hello"], ["bye"], s, tmp_path)
+        assert len(asked) == times
+
+
+def test_the_key_of_a_judge_is_never_printed(tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-\nSECRET")
+    with refusal("no answer") as said:
+        judge.judge(["a"], ["b"], judge.Settings("http://127.0.0.1:1/v1", "m"), tmp_path)
+    assert "SECRET" not in str(said.value)
 
 
 # ---------------------------------------------------------------- the stage
