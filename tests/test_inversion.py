@@ -31,7 +31,7 @@ from pipelines.measures.inversion import bleu, rouge_l, set_f1, text_scores, tok
 from pipelines.runtime import progress, store
 from pipelines.runtime.track import Run
 from tests import small
-from tests.small import normal, refusal, rotation, run_stage, seeded, write_corpus
+from tests.small import normal, put, refusal, rotation, run_stage, seeded, write_corpus
 
 # ---------------------------------------------------------------- measures
 
@@ -236,6 +236,21 @@ def test_a_language_model_is_conditioned_on_the_vector(tmp_path, monkeypatch):
     assert f1(greedy(model, ATTACKED), SECRET) > f1(greedy(model, ATTACKED.roll(1, 0)), SECRET)
     assert len(searched(model, samples=2, rounds=1, swaps=4)[0]) == len(SECRET)
     assert greedy(hub.restored(model.state()), ATTACKED) == greedy(model, ATTACKED)
+
+
+def test_a_kernel_that_a_language_model_names_is_ignored(tmp_path, monkeypatch):
+    s = hub.Settings(model=tiny_model(tmp_path / "lm"), tokens=6)
+    plain = hub.load(s, 24)
+    names_a_kernel(tmp_path / "lm", monkeypatch)
+    assert hub.load(s, 24).model.config._attn_implementation == plain.model.config._attn_implementation
+
+
+def names_a_kernel(folder, monkeypatch):
+    """Let config.json name a kernel of the hub, which may not be loaded."""
+    config = json.loads((folder / "config.json").read_text())
+    put(folder / "config.json", json.dumps(config | {"attn_implementation": "kernels-community/x"}))
+    loader = "transformers.modeling_utils.lazy_import_flash_attention"
+    monkeypatch.setattr(loader, lambda *_, **__: pytest.fail("a kernel is loaded"))
 
 
 def bag(texts):

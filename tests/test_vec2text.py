@@ -96,6 +96,13 @@ def learnt(tmp_path_factory):
     return load(released(tmp_path_factory.mktemp("learnt"), train=150)[0])
 
 
+def test_a_kernel_that_a_backbone_names_is_ignored(tmp_path, monkeypatch):
+    settings, *_ = released(tmp_path)
+    world.names_a_kernel(tmp_path / "t5", monkeypatch)
+    state = load(settings).state()
+    vec2text.restored(state | {"config": state["config"] | {"attn_implementation": "kernels-community/x"}})
+
+
 def test_official_weights_give_the_same_logits(tmp_path):
     settings, inversion, corrector = released(tmp_path)
     mine = load(settings)

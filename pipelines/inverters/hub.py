@@ -90,7 +90,10 @@ def load(settings: Settings, dimension: int) -> HubInverter:
 
     with reading(settings.model, "no encoder-decoder language model"):
         model = AutoModelForSeq2SeqLM.from_pretrained(
-            settings.model, trust_remote_code=False, dtype=torch.float32
+            settings.model,
+            trust_remote_code=False,
+            attn_implementation=None,  # config.json may name a kernel of the hub, which is code
+            dtype=torch.float32,
         )
         tokenizer = AutoTokenizer.from_pretrained(settings.model, trust_remote_code=False)
         return HubInverter(model, tokenizer, dimension, settings)

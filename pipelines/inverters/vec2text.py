@@ -204,7 +204,8 @@ def restored(state: dict[str, Any]) -> Vec2Text:
     """Rebuild an inverter from its `state`. Raises BadInput if its tokenizer cannot be loaded."""
     from transformers import T5Config
 
-    return _built(T5Config.from_dict(state["config"]), state["inversion"], state["corrector"], state["about"])
+    t5 = T5Config.from_dict(state["config"], attn_implementation=None)
+    return _built(t5, state["inversion"], state["corrector"], state["about"])
 
 
 # ---------------------------------------------------------------- released files
@@ -225,7 +226,9 @@ def load(settings: Settings) -> Vec2Text:
             "tokens": int(config["max_seq_length"]),
             "embedder": config.get("embedder_model_name"),
         }
-        t5 = AutoConfig.from_pretrained(about["backbone"], trust_remote_code=False)
+        # config.json may name a kernel of the hub for the attention, which is code
+        safe = {"trust_remote_code": False, "attn_implementation": None}
+        t5 = AutoConfig.from_pretrained(about["backbone"], **safe)
     return _built(t5, inversion, corrector, about)
 
 
