@@ -236,7 +236,9 @@ def summary(table: pl.DataFrame, found: FoundIn, victim: Victim, known: list[str
         out.setdefault(str(kind), {})[str(method)] = means
     for attack, method in kinds:
         if attack in ("translated", "ceiling"):
-            add_leaks(out[attack][method]["facts"], kinds[attack, method], kinds["mismatched", method], victim)
+            add_leaks(
+                out[attack][method]["facts"], kinds[attack, method], kinds["mismatched", method], victim
+            )
     return out
 
 

@@ -314,13 +314,19 @@ def test_the_prompt_stands_before_every_text(folders):
     ("saved", "keys"),
     [({}, {"rotation": 1}), ({}, {"pooling": "mean"}), ({"pooling": "first-last"}, {})],
 )
-def test_an_encoder_keeps_its_prompts(folders, saved, keys):
+@pytest.mark.parametrize(
+    ("of_texts", "default"), [("passage", "passage"), ("document", None), ("passage", None)]
+)
+def test_an_encoder_keeps_its_prompts(folders, saved, keys, of_texts, default):
     own = load(folders["bert"], row(**saved)).model
-    own.prompts, own.default_prompt_name = {"passage": "the old ", "query": "a "}, "passage"
+    own.prompts, own.default_prompt_name = {of_texts: "the old ", "query": "a "}, default
     own.save("model", create_model_card=False)
     loaded = load(MODEL, row(**keys))
     assert (loaded.prompt, loaded.query_prompt) == ("the old ", "a ")
     assert loaded.pooling == saved.get("pooling", "mean")
+    bare = load(MODEL, row(prompt="", **keys))
+    assert (bare.prompt, bare.query_prompt) == ("", "")
+    assert_array_equal(run(bare).vectors, vectors(folders["bert"], **saved | keys))
 
 
 # ---------------------------------------------------------------- fetch: wheels

@@ -309,8 +309,9 @@ def test_voters_state_what_is_new_and_peculiar_to_them(monkeypatch):
 
 @pytest.fixture
 def asked(monkeypatch, failing):
-    """Questions to an endpoint that says yes to texts with "ann", and is odd to odd ones. `failing`: errors of
-    its first answers.
+    """Questions to an endpoint that says yes to texts with "ann", and is odd to odd ones.
+
+    It first raises the errors of `failing`.
     """
     asked = []
 

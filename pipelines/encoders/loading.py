@@ -58,7 +58,9 @@ def load(folder: Path, row: Encoder, device: torch.device | None = None) -> Load
     own = _open(folder, precision)
     prompts, default = own.prompts, own.default_prompt_name or ""  # `compose` keeps neither
     model = compose(own, row).to(device).eval()
-    prompt = row.prompt or prompts.get(default) or ""
+    if row.prompt is not None:
+        prompts = {"document": row.prompt, "query": row.prompt}
+    prompt = next((prompts[name] for name in (default, "document", "passage") if prompts.get(name)), "")
     _cast(model, DTYPES[precision])
     return Loaded(
         model=model,
@@ -67,7 +69,7 @@ def load(folder: Path, row: Encoder, device: torch.device | None = None) -> Load
         dimension=width(model),
         max_tokens=_limit(model, row),
         prompt=prompt,
-        query_prompt=row.prompt or prompts.get("query") or prompt,
+        query_prompt=prompts.get("query") or prompt,
         precision=precision,
         device=device,
         weights=digest,

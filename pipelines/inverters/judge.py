@@ -2,9 +2,9 @@
 original.
 
 It may be any OpenAI-compatible chat endpoint. The question is vec2vec's (section 5.2) in our words. Answers
-are cached by question. An answer without yes or no counts as no. A question is tried again after a network
-error or an overload. There is no judge unless a study names an endpoint. Its key is read from the environment.
-The judge sees the texts: do not send private ones to a third party.
+are cached by question. An answer without yes or no counts as no. A question is sent again after a network
+error or an overload. There is no judge unless a study names an endpoint. Its key is read from the
+environment. The judge sees the texts: do not send private ones to a third party.
 """
 
 import hashlib

@@ -57,7 +57,8 @@ class Encoder(Pooled):
     precision: Literal["float32", "bf16", "fp16"] = "float32"  # of the computation
     store: Literal["float32", "float16"] = "float32"  # of the file
     batch_tokens: Count = 4096  # padded tokens per batch
-    prompt: str = ""  # put before every text (e5: "query: ")
+    # Put before every text (e5: "query: "); "": no prompt. None: the model's own, for queries that of queries
+    prompt: str | None = None
     rotation: int | None = None  # seed of a secret random orthogonal matrix that rotates every vector
 
     def check(self, where: str, study: Study) -> None:
