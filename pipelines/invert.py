@@ -67,7 +67,7 @@ class Guesses:
 
 
 def invert(name: str, row: Invert, study: params.Study, run: track.Run) -> None:
-    """Attack, measure, write metrics and examples."""
+    """Attack, measure, write metrics and examples. A killed run starts over."""
     attacker = load(store.intact(store.inverters_path(row.inverter)), resolve(row.device))
     folder = store.intact(store.encoder_path(row.encoder))
     encode = query.as_function(folder, study.encoders[row.encoder], attacker.known.device)

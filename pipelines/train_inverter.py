@@ -9,7 +9,7 @@ from pipelines.study import Inverter, params
 
 
 def train_inverter(name: str, row: Inverter, study: params.Study, run: track.Run) -> None:
-    """Draw the attacker's texts with the row's seed, and train on them only."""
+    """Draw the attacker's texts with the row's seed, and train on them only. A killed run continues."""
     device = resolve(row.device)
     embeddings = store.read_embeddings(row.space, device)
     corpus = store.read_texts(embeddings, row.corpus)
@@ -21,9 +21,17 @@ def train_inverter(name: str, row: Inverter, study: params.Study, run: track.Run
     if row.corrector:
         folder = store.intact(store.encoder_path(row.encoder))
         encode = query.as_function(folder, study.encoders[row.encoder], device)
-    with store.work("train_inverter", name, row, embeddings.metadata) as folder:
-        attacker.save(attacker.learn(vectors, texts, row.inverter, row.seed, run.log, encode), folder)
-        store.publish_folder(folder, store.inverters_path(name))
+    code = store.code_digest("encoders", "inverters", "train_inverter")
+    digests = [
+        store.digest(path) for path in (store.embeddings_path(row.space), store.corpus_path(row.corpus))
+    ]
+    made_from = (code, row, study.encoders[row.encoder], digests, str(device))
+    with store.work("train_inverter", name, *made_from) as folder:
+        learnt = attacker.learn(vectors, texts, row.inverter, row.seed, run.log, encode, folder)
+        output = folder / "output"
+        output.mkdir(exist_ok=True)
+        attacker.save(learnt, output)
+        store.publish_folder(output, store.inverters_path(name))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 from torch.nn.functional import normalize
 from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
 
@@ -451,6 +452,29 @@ def test_the_stage_puts_translated_between_ceiling_and_floors(stored, capsys, mo
     assert not (set(table.filter(pl.col("method") == "retrieved")["guess"]) & set(SECRET))
     assert pl.read_csv(store.examples_path("r"))[0, "facts"]
     assert mine["facts"]["all"]["recoverable"] == 2 * 12  # a name and a code: null and "!" are no words
+
+
+@pytest.mark.parametrize(("killed_at", "left"), [(9, 18), (17, 9)])  # of 12 steps, and 12 of the corrector
+def test_a_killed_training_ends_in_the_same_bytes(stored, monkeypatch, killed_at, left):
+    study = study_of(asdict(SMALL) | {"epochs": 4}, corrector=True)
+    monkeypatch.setattr(writer, "BATCH", 16)  # three steps of an epoch
+    run_stage("train_inverter", study, "i")
+    path = store.inverters_path("i") / attacker.FILE
+    whole, done, clip = path.read_bytes(), [], nn.utils.clip_grad_norm_
+
+    def stepping(*given):
+        done.append(1)
+        if len(done) == killed_at:
+            raise KeyboardInterrupt
+        return clip(*given)
+
+    path.unlink()
+    monkeypatch.setattr(nn.utils, "clip_grad_norm_", stepping)
+    with pytest.raises(KeyboardInterrupt):
+        run_stage("train_inverter", study, "i")
+    run_stage("train_inverter", study, "i")
+    assert path.read_bytes() == whole
+    assert len(done) == killed_at + left
 
 
 def test_the_attackers_own_texts_are_not_attacked():

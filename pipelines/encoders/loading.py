@@ -60,7 +60,8 @@ def load(folder: Path, row: Encoder, device: torch.device | None = None) -> Load
     model = compose(own, row).to(device).eval()
     if row.prompt is not None:
         prompts = {"document": row.prompt, "query": row.prompt}
-    prompt = next((prompts[name] for name in (default, "document", "passage") if prompts.get(name)), "")
+    names = (default, "document", "passage")
+    prompt = next((prompt for name in names if (prompt := prompts.get(name))), "")
     _cast(model, DTYPES[precision])
     return Loaded(
         model=model,

@@ -39,25 +39,28 @@ def learn(
     seed: int,
     log: Log | None = None,
     encode: Encode | None = None,
+    work: Path | None = None,
 ) -> Attacker:
     """Train an inverter on texts and their raw vectors (m, e). vec2text's weights are only loaded.
 
-    With `encode`, the target encoder, a decoder gets a corrector, too, at one query per text. Raises BadInput
-    for fewer than two texts.
+    With `encode`, the target encoder, a decoder gets a corrector, too, at one query per text. work: a folder
+    for checkpoints, from which a killed run continues. Raises BadInput for fewer than two texts.
     """
     if len(texts) < 2:
         raise BadInput(f"inverter: {len(texts)} text to learn from; two are needed")
     space = Space.of(vectors)
     known, corrector = space(vectors), None
+    options = {"log": log, "checkpoint": work and work / "inverter.pt"}
     if isinstance(settings, vec2text.Settings):
         inverter = vec2text.load(settings)
         inverter.check(vectors)
     elif isinstance(settings, hub.Settings):
-        inverter = hub.train(known, texts, settings, seed, log)
+        inverter = hub.train(known, texts, settings, seed, **options)
     else:
-        inverter = decoder.train(known, texts, settings, seed, log)
+        inverter = decoder.train(known, texts, settings, seed, **options)
         if encode is not None:
-            corrector = train_corrector(inverter, known, texts, Queries(encode, space), seed)
+            queries, kept = Queries(encode, space), work and work / "corrector.pt"
+            corrector = train_corrector(inverter, known, texts, queries, seed, checkpoint=kept)
     return Attacker(space, known, texts, inverter, corrector)
 
 

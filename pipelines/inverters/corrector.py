@@ -4,6 +4,7 @@ It is a decoder that reads the vector of the unknown text, the guess, and the ve
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,15 +30,15 @@ def inputs(
 
 
 def train_corrector(
-    base: Decoder, vectors: Tensor, texts: Sequence[str], queries: Queries, seed: int
+    base: Decoder, vectors: Tensor, texts: Sequence[str], queries: Queries, seed: int, **options: Any
 ) -> Decoder:
     """Train a second decoder, which writes the text of a unit vector (n, e) from a guess of `base` for it.
 
     `base` was trained on these texts, too. Guesses are single samples of `base`; the search shows the
-    corrector the best of many.
+    corrector the best of many. options: `log` and `checkpoint` of `minimise`.
     """
     generator = torch.Generator().manual_seed(seed)
     guesses = [draft for part in vectors.split(AT_ONCE) for draft in base.propose(part, generator)]
     shown, memory = inputs(base, vectors, guesses, queries)  # memory: guesses, to which the decoder attends
     ids = base.vocabulary.encode(texts, base.tokens)
-    return fitted(base.vocabulary, base.settings, shown, ids, seed, memory=memory)
+    return fitted(base.vocabulary, base.settings, shown, ids, seed, memory, **options)

@@ -20,7 +20,6 @@ from pipelines.inverters import Draft, weights
 from pipelines.inverters.vocabulary import END, PAD, SPECIAL, START, Vocabulary, learn
 from pipelines.inverters.writer import Writer, minimise, noisy
 from pipelines.runtime.device import forked
-from pipelines.runtime.log import Log
 from pipelines.runtime.settings import Checked, Count
 
 PREFIX = 8  # positions made of the vector
@@ -119,6 +118,11 @@ class Decoder(Writer):
         x = torch.cat([before, self.embed(ids.to(vectors.device)[:, :-1])], 1)
         return self.run(x, vectors)[:, before.shape[1] - 1 :]
 
+    def rate(self, step: int, steps: int) -> float:
+        """Return the factor of the learning rate: a warm-up, then a cosine decay."""
+        cosine = 0.02 + 0.98 * (1 + math.cos(math.pi * step / steps)) / 2
+        return min((step + 1) / min(100, steps // 10 + 1), cosine)
+
     def text(self, draft: Draft) -> str:
         return self.vocabulary.decode(draft.ids)
 
@@ -161,15 +165,14 @@ def restored(state: dict[str, Any]) -> Decoder:
     return model.eval()
 
 
-def train(
-    vectors: Tensor, texts: Sequence[str], settings: Settings, seed: int, log: Log | None = None
-) -> Decoder:
+def train(vectors: Tensor, texts: Sequence[str], settings: Settings, seed: int, **options: Any) -> Decoder:
     """Train a decoder on texts and their unit vectors (n, e), on the device of the vectors.
 
-    The same seed gives the same weights.
+    The same seed gives the same weights. options: `log` and `checkpoint` of `minimise`.
     """
     vocabulary = learn(texts, settings.vocabulary)
-    return fitted(vocabulary, settings, vectors, vocabulary.encode(texts, settings.tokens), seed, log)
+    ids = vocabulary.encode(texts, settings.tokens)
+    return fitted(vocabulary, settings, vectors, ids, seed, **options)
 
 
 def fitted(
@@ -178,12 +181,12 @@ def fitted(
     vectors: Tensor,
     ids: list[list[int]],
     seed: int,
-    log: Log | None = None,
     memory: Tensor | None = None,
+    **options: Any,
 ) -> Decoder:
     """Minimise the cross-entropy of `ids` with AdamW, a warm-up and a cosine decay.
 
-    vectors: (n, dimension). memory: guesses (n, m) to correct.
+    vectors: (n, dimension). memory: guesses (n, m) to correct. options: those of `minimise`.
     """
     generator = torch.Generator().manual_seed(seed)
     with forked(vectors.device):
@@ -201,11 +204,5 @@ def fitted(
             given = torch.where(blind.to(vectors.device), model.blind, given)
             return model(given, target.clamp_min(0), None if memory is None else memory[rows])
 
-        minimise(model, optimiser, _rate, ids, logits, generator, log)
+        minimise(model, optimiser, ids, logits, generator, **options)
     return model
-
-
-def _rate(step: int, total: int) -> float:
-    """Return the factor of the learning rate: a warm-up, then a cosine decay."""
-    cosine = 0.02 + 0.98 * (1 + math.cos(math.pi * step / total)) / 2
-    return min((step + 1) / min(100, total // 10 + 1), cosine)

@@ -16,7 +16,6 @@ from pipelines.inverters import Draft, weights
 from pipelines.inverters.writer import Writer, minimise, noisy
 from pipelines.runtime.device import forked
 from pipelines.runtime.files import reading
-from pipelines.runtime.log import Log
 from pipelines.runtime.settings import Checked, Count
 
 PREFIX = 16  # input embeddings made of the vector
@@ -100,11 +99,11 @@ def load(settings: Settings, dimension: int) -> HubInverter:
 
 
 def train(
-    vectors: Tensor, texts: Sequence[str], settings: Settings, seed: int, log: Log | None = None
+    vectors: Tensor, texts: Sequence[str], settings: Settings, seed: int, **options: Any
 ) -> HubInverter:
     """Fine-tune on texts and their unit vectors (n, e), on the device of the vectors.
 
-    Raises BadInput as `load` does.
+    options: `log` and `checkpoint` of `minimise`. Raises BadInput as `load` does.
     """
     generator = torch.Generator().manual_seed(seed)
     with forked(vectors.device):
@@ -117,5 +116,5 @@ def train(
         def logits(rows: list[int], target: Tensor) -> Tensor:
             return inverter(noisy(vectors[rows], generator), target)
 
-        minimise(inverter, optimiser, lambda *_: 1.0, ids, logits, generator, log)
+        minimise(inverter, optimiser, ids, logits, generator, **options)
     return inverter

@@ -5,6 +5,7 @@ vectors.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from torch.nn.functional import cross_entropy, normalize
 from torch.nn.utils.rnn import pad_sequence
 
 from pipelines.inverters import EMPTY, Draft
+from pipelines.runtime.files import load_state, save_state
 from pipelines.runtime.log import Log
 from pipelines.runtime.progress import progress
 
@@ -37,6 +39,10 @@ class Writer(nn.Module):
     end: int  # id that ends a text
     pad: int  # id that fills a batch
     special: list[int]  # ids that stand for no text
+
+    def rate(self, step: int, steps: int) -> float:
+        """Return the factor of the learning rate in training."""
+        return 1.0
 
     def text(self, draft: Draft) -> str:
         """Return the text of a draft."""
@@ -139,23 +145,29 @@ def noisy(vectors: Tensor, generator: torch.Generator) -> Tensor:
 def minimise(
     model: Writer,
     optimiser: torch.optim.Optimizer,
-    rate: Callable[[int, int], float],
     ids: list[list[int]],
     logits: Callable[[list[int], Tensor], Tensor],
     generator: torch.Generator,
-    log: Log | None,
+    log: Log | None = None,
+    checkpoint: Path | None = None,
 ) -> None:
     """Minimise the cross-entropy of the texts `ids` for `model.settings.epochs` epochs.
 
-    logits(rows, ids): the logits of these texts, given their padded ids (n, t). rate(step, steps): factor of
-    the learning rate.
+    logits(rows, ids): the logits of these texts, given their padded ids (n, t). checkpoint: a file that is
+    written after each epoch. A killed run continues from it bit for bit.
     """
     device, epochs = next(model.parameters()).device, model.settings.epochs
-    total = epochs * math.ceil(len(ids) / BATCH)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: rate(step, total))
-    drawn = chain.from_iterable(batches([len(row) for row in ids], generator) for _ in range(epochs))
+    steps = math.ceil(len(ids) / BATCH)  # of an epoch
+    total = epochs * steps
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: model.rate(step, total))
+    parts = {"model": model, "optimiser": optimiser, "schedule": schedule}
+    start = _restored(parts, generator, checkpoint, device) if checkpoint and checkpoint.exists() else 0
+    drawn = chain.from_iterable(
+        batches([len(row) for row in ids], generator) for _ in range(start, total, steps)
+    )
     model.train()
-    for step, rows in enumerate(progress(drawn, what="inverter", unit="steps", total=total), 1):
+    bar = progress(drawn, what="inverter", unit="steps", total=total - start)
+    for step, rows in enumerate(bar, start + 1):
         target = pad_sequence([torch.tensor(ids[r]) for r in rows], True, PADDED).to(device)
         found = logits(rows, target).flatten(0, 1).float()
         loss = cross_entropy(found, target.flatten(), ignore_index=PADDED)
@@ -166,7 +178,25 @@ def minimise(
         schedule.step()
         if log and (step % 20 == 0 or step == total):
             log({"inverter_loss": loss.item()}, step)
+        if checkpoint and step % steps == 0:
+            random = {"generator": generator.get_state(), "cpu": torch.get_rng_state()}
+            random |= {"cuda": torch.cuda.get_rng_state(device)} if device.type == "cuda" else {}
+            states = {name: part.state_dict() for name, part in parts.items()}
+            save_state(checkpoint, states | {"step": step, "random": random})
     model.eval()
+
+
+def _restored(parts: dict[str, Any], generator: torch.Generator, file: Path, device: torch.device) -> int:
+    """Restore the parts and the random states from a checkpoint. Return its step."""
+    state = load_state(file, device)
+    for name, part in parts.items():
+        part.load_state_dict(state[name])
+    random = {name: x.cpu() for name, x in state["random"].items()}
+    generator.set_state(random["generator"])
+    torch.set_rng_state(random["cpu"])
+    if "cuda" in random:
+        torch.cuda.set_rng_state(random["cuda"], device)
+    return state["step"]
 
 
 def batches(lengths: Sequence[int], generator: torch.Generator) -> Iterator[list[int]]:
