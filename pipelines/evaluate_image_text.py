@@ -18,8 +18,8 @@ from pipelines.contrastive.pixels import pixels_of
 from pipelines.contrastive.point_sets import DualEncoder, load
 from pipelines.contrastive.towers import Words
 from pipelines.corpora.kinds.scenes.synthetic import pmi as true_pmi
-from pipelines.encoders.linear import linear_correct
 from pipelines.measures import image_text, numbered, summary
+from pipelines.measures.linear import linear_correct
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
@@ -112,7 +112,8 @@ def classification(
     if len(train) < LEAST:
         return scores, {}
     seen, new = (probe_features(model, of, row.features) for of in (image_sets(model, train), sets))
-    scores["linear"] = linear_correct(seen, train["label"].to_numpy(), new, true_labels)
+    where = f"corpus {row.corpus}, images"
+    scores["linear"] = linear_correct(where, seen, train["label"].to_numpy(), new, true_labels)
     return scores, {"linear_width": seen.shape[1]}
 
 

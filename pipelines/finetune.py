@@ -1,8 +1,8 @@
 """finetune: SimCSE on one corpus -> data/trained/<row>/, measured on STS dev during training.
 
 The loop replaces sentence-transformers' Trainer. Each step draws its batch from (seed, step), dropout and
-masks from (seed, step, rank). So a killed run continues bit for bit on as many ranks. The global batch does
-not depend on their number.
+masks from (seed, step, rank). A killed run resumes bit for bit if the number of ranks is the same. The global
+batch never depends on it.
 """
 
 import math
@@ -145,7 +145,10 @@ def build(row: Finetune, columns: list[list[str]], folder: Path) -> Training:
 
 
 def start(row: Finetune, columns: list[list[str]], folder: Path) -> tuple[Any, Dense | None]:
-    """Return the transformer of the folder `row.start` and its head, if any; or a new transformer."""
+    """Return the transformer of the folder `row.start` and its head, if any; or a new transformer.
+
+    A head is a layer with tanh from the transformer's width to the same width.
+    """
     if row.from_scratch:
         network = folder / "network"
         if distributed.rank() == 0:
@@ -162,7 +165,9 @@ def start(row: Finetune, columns: list[list[str]], folder: Path) -> tuple[Any, D
     if not isinstance(transformer, Transformer):
         kind = type(transformer).__name__
         raise BadInput(f"{row.start} starts with {kind}, which is no transformer")
-    return transformer, next((module for module in others if isinstance(module, Dense)), None)
+    width = pooling.width(transformer)
+    tanh = (m for m in others if isinstance(m, Dense) and isinstance(m.activation_function, nn.Tanh))
+    return transformer, next((m for m in tanh if m.in_features == m.out_features == width), None)
 
 
 def restore(training: Training, folder: Path) -> None:

@@ -7,6 +7,7 @@ same frequencies.
 import math
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import torch
 from torch import Tensor
@@ -28,7 +29,7 @@ from pipelines.study import TrainImageText, params
 BATCH = 512  # images or captions that are embedded at once
 LOGGED = 10  # steps between two points of the curve
 CHECKPOINT = 200  # steps between two checkpoints
-END_RATE = 1e-5  # learning rate one step after the last, as in the paper of point sets
+END_RATE = 1e-5  # learning rate that the cosine would reach at step `steps`, as in the paper of point sets
 DECAY, BETAS = 0.2, (0.9, 0.98)  # of AdamW, as in CLIP; the paper of point sets decays by 0.5
 
 
@@ -186,7 +187,7 @@ def loss_of(model: DualEncoder, images: Tensor, ids: Tensor, fourier: Fourier | 
 def rate(row: TrainImageText, step: int) -> float:
     """Return the learning rate: linear warm-up to `lr`, then half a cosine down to END_RATE.
 
-    It would reach END_RATE one step after the last one. An `lr` below END_RATE stays as it is.
+    It would reach END_RATE at step `steps`, which is never taken. An `lr` below END_RATE stays as it is.
     """
     if step < row.warmup:
         return row.lr * (step + 1) / row.warmup
@@ -204,8 +205,9 @@ def write_vectors(
 ) -> None:
     """Write the embeddings <name>-image and <name>-text of the whole corpus: mean weighted points."""
     ids, splits = frame["id"].to_list(), frame["split"].to_list()
+    _, first, image = np.unique(frame["document"], return_index=True, return_inverse=True)
     sides = {
-        "image": (model.image_sets, pixels_of(frame, model.row.image.size)),
+        "image": (model.image_sets, pixels_of(frame[first], model.row.image.size)[image]),
         "text": (model.text_sets, words(frame["text"].to_list())[0]),
     }
     for side, (tower, inputs) in sides.items():

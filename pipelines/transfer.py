@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from pipelines.encoders.encode import encode_each, indexed
-from pipelines.encoders.linear import linear_correct
 from pipelines.encoders.loading import load
 from pipelines.measures.intervals import share
+from pipelines.measures.linear import linear_correct
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
@@ -23,9 +23,9 @@ STRENGTHS = tuple(10.0**k for k in range(-3, 1))  # C of the logistic regression
 def transfer(name: str, row: Transfer, study: params.Study, run: track.Run) -> None:
     """Write the accuracy of each task and their mean, for the encoder's own pooling and each of `poolings`.
 
-    Conneau and Kiela 2018, "SentEval" (arXiv:1803.05449), with two changes. Features are standardised. C is
+    Conneau and Kiela 2018, "SentEval" (arXiv:1803.05449), with three changes. Features are standardised. C is
     chosen on "dev", or else on a fifth of "train", not by ten inner folds; the classifier is then fitted on
-    both. Accuracies are x 100.
+    both. C is one of STRENGTHS; SentEval's code tries 2^-2 to 2^3. Accuracies are x 100.
     """
     corpus, encoder = store.read_corpus(row.corpus), study.encoders[row.encoder]
     loaded = load(store.intact(store.encoder_path(row.encoder)), encoder, resolve(row.device))
@@ -75,7 +75,7 @@ def correct(where: str, vectors: np.ndarray, sentences: pl.DataFrame, seed: int)
     right = []
     for train, test, held in parts:
         sides = vectors[train], labels[train], vectors[test], labels[test]
-        right.append(linear_correct(*sides, held, STRENGTHS))
+        right.append(linear_correct(where, *sides, held, STRENGTHS))
     return torch.cat(right)
 
 

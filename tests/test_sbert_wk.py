@@ -111,6 +111,17 @@ def test_neighbouring_layers_are_compared(transformer):
     assert words["count"].to_list() == [5] * len(names)
 
 
+def test_layers_are_compared_with_the_prompt_and_a_single_one_has_no_table_of_words(transformer):
+    model = pooled(copy.deepcopy(transformer), "mean").eval()
+    with_prompt = layers.compare(model, TEXTS, "the old ")[0]
+    assert torch.equal(with_prompt, layers.compare(model, ["the old " + text for text in TEXTS])[0])
+    assert not torch.equal(with_prompt, layers.compare(model, TEXTS)[0])
+    del model[0].model.encoder.layer[1:]
+    cosines, words = layers.compare(model, TEXTS * 5)
+    assert cosines.shape == (2, 2)
+    assert (words.height, words.columns) == (0, ["word", "count", "variance"])
+
+
 def test_pooler_is_the_transformers_own_output(transformer):
     features = transformer.tokenizer(TEXTS, return_tensors="pt", padding=True)
     own = transformer.model.eval()(**features).pooler_output.detach().numpy()

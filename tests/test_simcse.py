@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Dense
 from transformers import (
     ElectraConfig,
     ElectraModel,
@@ -179,6 +180,16 @@ def test_seeds_halves_and_settings_matter(corpora):
     for change in ({"seed": 1}, {"half": "first"}, {"mask": "fixed"}, augment, {"dropout": 0.0}):
         assert not same(first, run(steps=1, **change)[0]), change
     assert not same(run(steps=1, **augment)[0], run(steps=1, **augment, augment_views="both")[0])
+
+
+@pytest.mark.parametrize(
+    ("width", "activation", "is_head"), [(16, "Tanh", 1), (8, "Tanh", 0), (16, "GELU", 0)]
+)
+def test_only_a_layer_of_the_same_width_with_tanh_is_a_head(model, tmp_path, width, activation, is_head):
+    layer = Dense(16, width, activation_function=getattr(torch.nn, activation)())
+    SentenceTransformer(modules=[*model, layer], device="cpu").save(str(tmp_path), create_model_card=False)
+    row = Mock(start=str(tmp_path), from_scratch=False, network=None)
+    assert bool(finetune.start(row, [], tmp_path)[1]) == is_head
 
 
 def test_head_and_start_from_a_trained_folder(corpora):

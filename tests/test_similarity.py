@@ -66,6 +66,10 @@ def test_uniformity_is_its_formula_in_any_blocks():
     assert similarity.uniformity(x, block=7) == pytest.approx(similarity.uniformity(x), abs=1e-6)
 
 
+def test_a_single_vector_has_no_mean_cosine():
+    assert geometry.anisotropy(cloud(1)) == pytest.approx({"top": 1.0, "effective_rank": 1.0})
+
+
 def test_anisotropy_tells_a_cone_from_a_sphere():
     sphere, cone = geometry.anisotropy(cloud(500, 16) - 0.3), geometry.anisotropy(cloud(500, 16) + 5)
     assert sphere["mean_cosine"] == pytest.approx(0, abs=0.02)

@@ -6,6 +6,7 @@ import pytest
 
 from pipelines import transfer
 from pipelines.corpora.core import collect
+from pipelines.encoders import query
 from pipelines.pages.tables.encoders import transfer_table
 from pipelines.runtime import store
 from pipelines.study.params import Study
@@ -36,6 +37,11 @@ def test_a_given_split_is_used():
     for other in ("Train", "dev"):
         with refusal(f"x: split test, but no split train: {other}, test"):
             correct(vectors, labels, [other] * 200 + ["test"] * 40)
+
+
+def test_a_single_class_names_the_task():
+    with refusal("^x: a linear classifier on 8 rows has a single class"):
+        correct(np.ones((12, 2), dtype=np.float32), ["a"] * 12, ["train"] * 10 + ["test"] * 2)
 
 
 def test_the_mean_of_tasks_has_a_narrower_interval_than_each():
@@ -73,6 +79,15 @@ def test_the_stage_measures_each_task_and_the_report_shows_them(corpus):
     page = "\n".join(transfer_table(corpus))
     assert "| words   | own     | 100.0 [" in page
     assert "| B\\|C " in page
+
+
+def test_a_vector_that_is_not_finite_is_one_line(corpus):
+    static_encoder("words", ["river", "?"], np.array([[np.inf], [1]], dtype=np.float32))
+    with refusal("encoder .*words.*vectors are not finite"):
+        run_stage("transfer", corpus)
+    encode = query.as_function(store.encoder_path("words"), corpus.encoders["words"])
+    with refusal("1 of 2 vectors are not finite"):
+        encode(["river", "road"])
 
 
 def test_rows_without_one_label_and_other_corpora_are_refused(corpus):

@@ -108,7 +108,7 @@ def fourier(kernel: Kernel, dim: int, D: int, generator: torch.Generator) -> Fou
 
 
 def features(sets: PointSets, kernel: Kernel, draw: Fourier | None) -> Tensor:
-    """Return vectors whose inner products estimate S (but for `log`) without bias.
+    """Return vectors of point sets. Without `log`, their inner products estimate S without bias.
 
     Time and memory are linear in M. (n, M, d) -> (n, d + D); (n, d) without a draw or with
     a2 = 0; (n, D) with a1 = 0

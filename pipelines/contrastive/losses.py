@@ -44,7 +44,8 @@ def info_nce(
 def symmetric_info_nce(similarity: Tensor) -> Tensor:
     """Return CLIP's loss, where image i belongs to caption i. (n, n) -> scalar
 
-    With several ranks, multiply by the scale before gathering: each rank then gets its part of the gradient.
+    With several ranks, multiply by the scale before gathering. Otherwise every rank would add the whole
+    gradient of the scale.
     """
     right = torch.arange(len(similarity), device=similarity.device)
     return (cross_entropy(similarity, right) + cross_entropy(similarity.T, right)) / 2

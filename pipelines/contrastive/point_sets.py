@@ -4,8 +4,8 @@ ICLR 2025), beside CLIP's single vector (Radford et al. 2021) on the same towers
 Every token h gives a point v = A h / |A h| and a weight w = f(b.h + c). CLIP's head has the same parameters:
 b scores the tokens for attention pooling, and A projects the pooled token.
 
-Unlike the released code: small towers, attention in both directions, padding told by position instead of by
-token, a bias c, and attention pooling in place of CLIP's class and end tokens.
+Unlike the released code: small towers, attention in both directions, one learnt padding vector per position,
+instead of padding tokens, a bias c, and attention pooling in place of CLIP's class and end tokens.
 """
 
 import json

@@ -2,6 +2,9 @@
 
 Unsupervised: a sentence is its own positive, seen through two dropout masks. Supervised: an entailed sentence
 is the positive, a contradiction the hard negative. The other sentences of the batch are negatives.
+
+The auxiliary masked language model differs from the authors' code in two ways. It masks the first sentence of
+each row only, not all. Its head starts at random, not from the checkpoint's weights.
 """
 
 from collections.abc import Sequence

@@ -14,6 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 from pipelines.encoders.loading import DTYPES, Loaded, is_static
 from pipelines.encoders.pooling import SideBySide, compose, width
 from pipelines.runtime import files
+from pipelines.runtime.errors import BadInput
 from pipelines.runtime.progress import progress
 from pipelines.study import Encoder, Pooled
 
@@ -98,7 +99,8 @@ def encode_each(
 ) -> dict[str, Tensor]:
     """Encode `texts` once, and pool them in several ways. `own`: the encoder's pooling. -> {name: (n, d)}
 
-    Raise BadInput if there is no transformer to pool, or if it has too few layers.
+    Raise BadInput if there is no transformer to pool, if it has too few layers, or for a vector that is not
+    finite.
     """
     ways = [loaded.model]
     ways += [compose(loaded.model, row.model_copy(update=dict(pooled))) for pooled in poolings.values()]
@@ -106,8 +108,18 @@ def encode_each(
     if poolings:  # one transformer, then the later modules of each way
         together = SentenceTransformer(modules=[loaded.model[0], SideBySide(ways)], device=str(loaded.device))
         loaded = replace(loaded, model=together, dimension=sum(widths))
-    vectors = torch.from_numpy(encode(loaded, texts, row, folder).vectors).float()
+    vectors = finite(loaded, encode(loaded, texts, row, folder))
     return dict(zip(["own", *poolings], vectors.split(widths, 1), strict=True))
+
+
+def finite(loaded: Loaded, encoded: Encoded) -> Tensor:
+    """Return the vectors as float32. (n, d) Raise BadInput if one is not finite."""
+    vectors = torch.from_numpy(encoded.vectors).float()
+    bad = ~vectors.isfinite().all(1)
+    if bad.any():
+        half = " in float16 (`store: float32` holds more)" if encoded.vectors.dtype == np.float16 else ""
+        raise BadInput(f"encoder {loaded.name}: {int(bad.sum())} of {len(bad)} vectors are not finite{half}")
+    return vectors
 
 
 def _joined(encoded: list[Encoded]) -> Encoded:
@@ -150,8 +162,8 @@ def _truncated(loaded: Loaded, texts: Sequence[str], ids: list[Tensor]) -> float
 def plan(lengths: np.ndarray, batch_tokens: int) -> Iterator[np.ndarray]:
     """Yield the rows of each batch, longest texts first: at most `batch_tokens` padded tokens, or one text.
 
-    If texts of the greatest length fill at least half of a batch, it has no others: without padding,
-    attention needs no mask.
+    If the longest texts fill at least half a batch, the batch holds only texts of that length. It then has no
+    padding, and attention needs no mask.
     """
     order = np.argsort(-lengths, kind="stable")
     ordered = lengths[order]

@@ -17,24 +17,31 @@ ENDS = 25  # words at either end of the table
 
 
 @torch.inference_mode()
-def compare(model: SentenceTransformer, texts: Sequence[str]) -> tuple[Tensor, pl.DataFrame]:
+def compare(
+    model: SentenceTransformer, texts: Sequence[str], prompt: str = ""
+) -> tuple[Tensor, pl.DataFrame]:
     """Return the mean cosine of a token's vectors in every two layers, (L, L), and a table of words.
+
+    `prompt` stands before every text.
 
     Layer 0 is the output of the embedding layer. Special tokens are left out. A word is a piece of the
     vocabulary. Its variance, SBERT-WK's importance, is that of the cosines of neighbouring layers, mean over
     its occurrences. The table holds the ENDS words of the largest variance, and then those of the smallest.
+    It is empty for a single layer, whose one cosine has no variance.
     """
     transformer: Any = model[0]
     tokenizer, cosines, pieces = transformer.tokenizer, [], []
     options = {"padding": True, "truncation": True, "return_tensors": "pt"}
     for i in range(0, len(texts), BATCH):
-        batch = list(texts[i : i + BATCH])
+        batch = [prompt + text for text in texts[i : i + BATCH]]
         features = tokenizer(batch, max_length=model.max_seq_length, **options).to(model.device)
         used = words_of(tokenizer, features)
         hidden = transformer.model(**features, output_hidden_states=True, return_dict=True).hidden_states
         cosines.append(layer_cosines([layer[used] for layer in hidden]).cpu())
         pieces += tokenizer.convert_ids_to_tokens(features["input_ids"][used].tolist())
     every = torch.cat(cosines)  # (n, L, L)
+    if every.shape[1] < 3:
+        return every.mean(0), pl.DataFrame(schema=["word", "count", "variance"])
     tokens = pl.DataFrame({"word": pieces, "variance": adjacent(every).var(1).numpy()})
     words = tokens.group_by("word").agg(pl.len().alias("count"), pl.col("variance").mean())
     words = words.filter(pl.col("count") >= LEAST).sort("variance", "word", descending=[True, False])

@@ -17,10 +17,11 @@ def as_function(
 ) -> Encode:
     """Return a function from texts to raw vectors (n, dimension) on the CPU.
 
-    The encoder in `folder` runs on `device`. `queries`: with its prompt of queries, if it has one.
+    The encoder in `folder` runs on `device`. `queries`: with its prompt of queries, if it has one. The
+    function raises BadInput for a vector that is not finite.
     """
     # Their imports take seconds, and a command first checks its arguments.
-    from pipelines.encoders.encode import encode
+    from pipelines.encoders.encode import encode, finite
     from pipelines.encoders.loading import for_queries, load
 
     loaded = load(folder, row, device)
@@ -28,6 +29,6 @@ def as_function(
 
     def encode_texts(texts: Sequence[str]) -> Tensor:
         with tempfile.TemporaryDirectory() as parts:
-            return torch.from_numpy(encode(loaded, list(texts), row, Path(parts)).vectors).float()
+            return finite(loaded, encode(loaded, list(texts), row, Path(parts)))
 
     return encode_texts

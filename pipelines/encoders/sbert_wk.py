@@ -11,7 +11,8 @@ layers within `window` of k, without k itself.
 
 All of it follows from the matrix of cosines between a token's layers. The paper takes the novelty from the
 last diagonal entry of R in the QR factorisation of the window. Its square is the last pivot of the Cholesky
-factorisation of the window's cosines.
+factorisation of the window's cosines. At the first layers, the windows of the paper's code lack the layers to
+their left; here they have those that exist.
 """
 
 from collections.abc import Sequence

@@ -165,7 +165,7 @@ def hub(row: Encoder) -> Path:
     with reading(at, "found neither in the local cache nor on the hub"):
         with suppress(FileNotFoundError, BadInput):
             found = Path(download(local_files_only=True))
-            # Other programs may have left only a part of the model there. transformers reads no modules.json,
+            # The cache may be incomplete: a program that used plain transformers never fetched modules.json,
             # which names the pooling.
             _weight_files(found)
             names = {file.name for file in found.iterdir()}

@@ -92,7 +92,7 @@ def search(
     best = [ranked[0] for ranked in run.ranked(pools)]
     # 3. Improve it
     best = run.swap(best)
-    return greedy, best if corrector is None else run.correct(best, corrector)
+    return greedy, run.correct(best, corrector) if corrector and s.corrections else best
 
 
 @dataclass(frozen=True)

@@ -35,17 +35,19 @@ MEASURES = [
 def anisotropy(vectors: Tensor) -> dict[str, float]:
     """Return the measures of ANISOTROPY, of the unit vectors, not centred. (n, d)
 
-    mean_cosine is that of two different vectors (0: isotropic). top is the first share of the squared
-    singular values. effective_rank is the exponential of the entropy of these shares, which is Roy and
-    Vetterli's (2007) effective rank of X'X.
+    mean_cosine is that of two different vectors (0: isotropic), and left out for a single vector. top is the
+    first share of the squared singular values. effective_rank is the exponential of the entropy of these
+    shares, which is Roy and Vetterli's (2007) effective rank of X'X.
     """
     x = normalize(finite("vectors", vectors).double(), dim=1)
     n = len(x)
     squares = torch.linalg.eigvalsh(x.T @ x).clamp(min=0).flip(0)[: min(x.shape)]
     share = squares / squares.sum()
     entropy = torch.special.entr(share).sum()
-    mean_cosine = (x.sum(0).square().sum() - n) / (n * (n - 1))
-    return {"mean_cosine": mean_cosine.item(), "top": share[0].item(), "effective_rank": entropy.exp().item()}
+    found = {"top": share[0].item(), "effective_rank": entropy.exp().item()}
+    if n == 1:
+        return found
+    return {"mean_cosine": ((x.sum(0).square().sum() - n) / (n * (n - 1))).item()} | found
 
 
 def compare(x: Tensor, y: Tensor, near: tuple[Tensor, Tensor], orders: Tensor) -> dict[str, float]:

@@ -12,6 +12,7 @@ STRENGTHS = tuple(10.0**k for k in range(-3, 4))  # C of the logistic regression
 
 
 def linear_correct(
+    where: str,
     train: np.ndarray,
     labels: np.ndarray,
     test: np.ndarray,
@@ -22,6 +23,9 @@ def linear_correct(
     """Fit a logistic regression on standardised features.
 
     Choose C on the train rows `held`, by default a random fifth, then fit on all rows. -> correct (n,)
+
+    The solver stops after 200 iterations, without a warning. Raises BadInput, which names `where`, for a
+    single class.
     """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
@@ -34,7 +38,7 @@ def linear_correct(
         held = np.random.default_rng(0).permutation(len(train))[: max(1, len(train) // 5)]
     kept = np.setdiff1d(np.arange(len(train)), held)
     if len(set(labels[kept])) < 2:
-        raise BadInput(f"a linear classifier on {len(kept)} rows has a single class to learn")
+        raise BadInput(f"{where}: a linear classifier on {len(kept)} rows has a single class to learn")
     search = GridSearchCV(LogisticRegression(max_iter=200), {"C": strengths}, cv=[(kept, held)])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
