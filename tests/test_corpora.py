@@ -87,6 +87,13 @@ def test_tables_are_read_with_a_column_mapping(suffix):
         assert collect(row).equals(frame)
 
 
+@pytest.mark.parametrize("kind", ["passages", "notes"])
+def test_signs_of_a_pattern_in_a_name_are_no_pattern(kind):
+    put("NOTEEVENTS1.csv", "ROW_ID,text,TEXT\n1,another file,another file\n")
+    put("NOTEEVENTS[1].csv", "ROW_ID,text,TEXT\n1,this file,this file\n")
+    assert texts_of("NOTEEVENTS[1].csv", kind) == ["this file"]
+
+
 def test_txt_is_a_text_per_line_paragraph_or_file():
     put("a/lines.txt", "one\ntwo\nthree\n")
     put("paragraphs.txt", "one\nstill one\n\n\ntwo\n")
@@ -147,6 +154,14 @@ PRIVATE = "my secret diagnosis"
         ("header.csv", f"{PRIVATE},{PRIVATE} of 1 May\nb,c\n", "no column 'text'; there are: 2, whose names"),
         ("ragged.csv", f"text,id\na,1\n{PRIVATE},2,{PRIVATE}\n", "line 3 has 3 fields, the header 2"),
         ("cut.jsonl", f'{{"text": "a"}}\n{{"text": "{PRIVATE}\n', "line 2 is not JSON"),
+        (
+            "ragged.csv",
+            f"text,id\n{'long ' * 30_000},1\n{PRIVATE},2,3\n",
+            "line 3 has 3 fields, the header 2",
+        ),
+        ("five.jsonl", '{"text": "a"}\n5\n', "line 2 is no mapping of columns"),
+        ("nan.jsonl", f'{{"text": "{PRIVATE}", "score": NaN}}\n', "line 1 is not JSON"),
+        ("none.jsonl", "\n", "none.jsonl: no rows"),
         ("score.jsonl", f'{{"text": "a", "pair": "b", "score": "{PRIVATE}"}}\n', "a score is not a number"),
     ],
 )
@@ -159,6 +174,7 @@ def test_a_bad_file_gets_one_line_without_a_word_of_its_texts(capsys, name, cont
 
 def test_absent_files_and_bad_vectors_are_named():
     refused(file("gone.csv"), "no such file")
+    refused(file("gone" * 99), "gone: file name too long")
     np.save("v.npy", [[1, 1], [1, 1], [1, np.nan]])
     refused(vectors("v.npy"), "not finite, the first in row 2")
     pl.DataFrame({"id": ["a", None], "vector": [[1.0, 2.0]] * 2}).write_parquet("v.parquet")

@@ -186,6 +186,8 @@ def test_a_right_study_is_activated_and_a_wrong_one_is_not(folder, capsys, monke
     assert capsys.readouterr().out.endswith("params.yaml is filled in\n")
     assert main(["activate", "mien"]) == 2
     assert capsys.readouterr().err == "studies: there is no study 'mien'; did you mean 'mine'?\n"
+    assert main(["activate", 300 * "x"]) == 2
+    assert capsys.readouterr().err.startswith("studies: there is no study 'xxx")
     active.write_text("study: edited\n")
     monkeypatch.setattr("shutil.copyfile", Mock(side_effect=OSError(errno.EROFS, "x")))
     assert main(["activate", "mine"]) == 2

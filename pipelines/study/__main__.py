@@ -4,6 +4,7 @@ python -m pipelines.study activate STUDY     # validate a file, or a name in stu
 python -m pipelines.study names              # validate the names of rows in params.yaml alone, in 0.1 s
 """
 
+import os
 import sys
 from pathlib import Path
 
@@ -45,7 +46,7 @@ def make_active(study: str) -> None:
 
     studies = {path.stem: path for path in Path("studies").glob("*.yaml")}
     path = studies.get(study, Path(study))
-    if not path.exists():
+    if not os.path.exists(path):  # Path.exists raises OSError for a long name
         find("studies", study, studies, "study")
     kept = activate.activate(path)
     done = "is filled in" if path.samefile("params.yaml") else f"is now {path}"

@@ -19,7 +19,11 @@ def located(path: str) -> Path:
     if (root := os.environ.get("CORPORA_ROOT")) and not places[0].is_absolute():
         places.append(Path(root) / path)
     for place in places:
-        if place.exists():
+        try:
+            there = place.exists()
+        except OSError as error:  # such as a name that is too long
+            raise BadInput(f"{place}: {(error.strerror or '').lower()}") from None
+        if there:
             linked = any(part.is_symlink() for part in (place, *place.parents))
             found = place.resolve() if linked else place  # messages name the user's own path
             if found.as_posix() != printable(found):

@@ -50,7 +50,7 @@ def noteevents(file: Path, p: PathCorpus) -> pl.DataFrame:
     columns = {"id": "ROW_ID", "text": "TEXT"} | ({"document": p.document} if p.document else {})
     with quiet(file, "cannot be read as csv"):
         _check_packed(file)
-        scanned = pl.scan_csv(file, infer_schema=False)
+        scanned = pl.scan_csv(file, infer_schema=False, glob=False)
         names = scanned.collect_schema().names()
         for needed in columns.values():
             if needed not in names:

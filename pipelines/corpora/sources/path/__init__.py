@@ -9,6 +9,7 @@ import codecs
 import csv
 import json
 import re
+import sys
 from collections import Counter, deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -117,13 +118,14 @@ def _file(path: Path) -> pl.DataFrame:
 def _separated(path: Path, separator: str) -> pl.DataFrame:
     deque(_lines(path), 0)  # check all of them
     try:
-        return pl.read_csv(path, separator=separator, infer_schema=False)
+        return pl.read_csv(path, separator=separator, infer_schema=False, glob=False)
     except pl.exceptions.PolarsError:  # its message quotes the text
         raise BadInput(f"{path}: {_fault(path, separator) or 'no table in it'}") from None
 
 
 def _fault(path: Path, separator: str) -> str:
     """Return which line of a csv file polars could not read, and why."""
+    csv.field_size_limit(sys.maxsize)  # else a long text would be the fault
     with open(path, encoding="utf-8-sig", newline="") as file:
         rows = csv.reader(file, delimiter=separator, strict=True)
         width, first = 0, 1  # columns of the header; the line that the next row begins in
@@ -149,16 +151,32 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _check_json(path: Path) -> None:
-    """Raise BadInput for the first line that is not JSON, or that would take polars hours."""
+    """Raise BadInput for the first line that is no JSON object, or that would take polars hours.
+
+    Raise it also for a file without lines.
+    """
+    rows = 0
     for number, line in _lines(path):
+        if not line.strip():
+            continue
         try:
-            levels = _levels(json.loads(line)) if line.strip() else 0
+            row = json.loads(line, parse_constant=_refuse)
+            levels = _levels(row) if isinstance(row, dict) else 0
         except ValueError:
             raise BadInput(f"{path}: line {number} is not JSON") from None
         except RecursionError:
             levels = DEEPEST + 1
-        if levels > DEEPEST:
-            raise BadInput(f"{path}: line {number} is nested deeper than {DEEPEST} levels")
+        if levels not in range(1, DEEPEST + 1):
+            fault = f"is nested deeper than {DEEPEST} levels" if levels else "is no mapping of columns"
+            raise BadInput(f"{path}: line {number} {fault}")
+        rows += 1
+    if not rows:
+        raise BadInput(f"{path}: no rows")
+
+
+def _refuse(constant: str) -> None:
+    """Raise ValueError for NaN and Infinity, which Python reads and JSON lacks."""
+    raise ValueError(constant)
 
 
 def _levels(value: Any) -> int:

@@ -28,7 +28,7 @@ def text(path: Path) -> str:
         try:
             return _pdf(path) if suffix == ".pdf" else _docx(path)
         except ModuleNotFoundError:
-            hint = f"the package {PACKAGES[suffix]}: pip install -e '.[documents]'"
+            hint = f"the package {PACKAGES[suffix]}: pip install 'universal-geometry[documents]'"
             raise BadInput(f"{path}: {suffix[1:]} files need {hint}") from None
 
 
