@@ -17,6 +17,7 @@ from pipelines.pages.tables.sizes import sizes_table
 from pipelines.pages.tables.study import published_table, reproduce
 from pipelines.pages.tables.translation import corpora_table, judged_table, retrieval_table, translation_table
 from pipelines.runtime import intact, stage, store, track
+from pipelines.runtime.errors import BadInput
 from pipelines.study.params import Study
 
 TABLES = (
@@ -41,7 +42,20 @@ LONGEST = 5000  # characters of a study's `about`, and of a finding
 
 
 def report(name: str, row: None, study: Study, run: track.Run) -> None:
-    """Draw every picture, write the page, the findings and the headline numbers, and log them to MLflow."""
+    """Draw every picture, write the page, the findings and the headline numbers, and log them to MLflow.
+
+    Raises BadInput if results of other settings lack something that the page needs.
+    """
+    try:
+        write(study, run)
+    except Exception as error:
+        if isinstance(error, (BadInput, OSError)) or not (fault := outdated(study)):
+            raise
+        raise BadInput(f"run {fault}") from error
+
+
+def write(study: Study, run: track.Run) -> None:
+    """Do what `report` does."""
     drawing.FOLDER.mkdir(parents=True, exist_ok=True)
     drawing.draw(study)  # before the tables, which show the pictures
     headlines.write(study)
@@ -64,8 +78,8 @@ def beginning(study: Study, found: list[Finding]) -> list[str]:
     If DVC has not run a stage of the study with its present settings and inputs, a warning names it.
     """
     lines = [TITLE.format(escaped(study.study)), escaped(study.about, LONGEST)]
-    if stages := ", ".join(intact.outdated(measured(study))):
-        lines.append(f"**Run `dvc repro`: numbers of these stages have other settings or inputs: {stages}**")
+    if fault := outdated(study):
+        lines.append(f"**Run {fault}**")
     for n, (sentence, picture, anchor) in enumerate(found, 1):
         claim, stop, more = escaped(sentence, LONGEST).partition(". ")
         lines += [f"{n}. {claim}{stop.strip()}", f"   {more} [Table](#{anchor})"]
@@ -74,10 +88,15 @@ def beginning(study: Study, found: list[Finding]) -> list[str]:
     return [line for line in lines if line] + ([] if found else [NONE])
 
 
-def measured(study: Study) -> list[str]:
-    """Return the stages of the study's rows that have metrics."""
-    tables = {table: rows for table, rows in study if isinstance(rows, dict)}
-    return [f"{t}@{row}" for t, rows in tables.items() for row in rows if store.metrics_path(t, row).exists()]
+def outdated(study: Study) -> str:
+    """Return what to run, and the stages of the study whose metrics have other settings or inputs, if any."""
+    metrics = {
+        f"{verb}@{row}": store.metrics_path(verb, row)
+        for verb, table in study.table_by_verb().items()
+        for row in getattr(study, table)
+    }
+    stages = ", ".join(stage for stage in intact.outdated(metrics) if metrics[stage].exists())
+    return f"`dvc repro`: numbers of these stages have other settings or inputs: {stages}" if stages else ""
 
 
 def contents(sections: list[str]) -> str:

@@ -12,7 +12,10 @@ from pipelines.pages.tables.study import published_table
 from pipelines.report import beginning
 from pipelines.runtime import store
 from pipelines.study import params
-from tests.small import ROOT, study_of, write_yaml
+from tests.small import ROOT, refusal, study_of, write_report, write_yaml
+
+FIT = {"source": "c-e", "target": "c-f", "aligner": "identity"}
+OUTDATED = "`dvc repro`: numbers of these stages have other settings or inputs: "
 
 
 @pytest.fixture
@@ -119,9 +122,56 @@ def test_published_numbers_stand_beside_ours(own_folder):
     ],
 )
 def test_numbers_of_other_settings_or_inputs_are_told(own_folder, locked, made, told):
-    store.write_metrics("corpora", "c", {})
+    store.write_metrics("collect", "c", {})
     write_yaml("params.yaml", {"corpora": {"c": {"rows": 9}}})
     ran = {"params": {"params.yaml": locked}, "deps": [{"path": "a", "md5": "1"}]}
-    stages = {"corpora@c": ran, "a": {"outs": [{"path": "a", "md5": made}]}}
+    stages = {"collect@c": ran, "a": {"outs": [{"path": "a", "md5": made}]}}
     write_yaml("dvc.lock", {"stages": stages})
-    assert ("inputs: corpora@c**" in "\n".join(beginning(study_of("c", "e"), []))) == told
+    assert ("inputs: collect@c**" in "\n".join(beginning(study_of("c", "e"), []))) == told
+
+
+def lock(stages):
+    """Write dvc.lock and metrics of stages: (output, input, settings) of each. All bytes are as DVC made
+    them.
+    """
+    written = {}
+    for name, (out, dep, settings) in stages.items():
+        files = {"outs": [{"path": out, "md5": "1"}], "deps": [{"path": dep, "md5": "1"}]}
+        written[name] = files | {"params": {"params.yaml": settings}}
+        store.write_metrics(*name.split("@"), {})
+    write_yaml("dvc.lock", {"stages": written})
+
+
+def test_stages_that_read_what_an_outdated_one_makes_are_told(own_folder):
+    fits = {c: {"source": f"{c}-e", "target": f"{c}-f", "aligner": "identity"} for c in "cd"}
+    study = study_of("c d", "e f", align=fits, evaluate={"c": {}, "d": {}}, geometry={"d": {}})
+    write_yaml("params.yaml", {"corpora": {"c": {"rows": 9}, "d": {}}})
+    stages = {"collect@old": ("data/translators/d/old", "old.csv", {"corpora.old": {}})}  # of another study
+    for name, locked in (("c", {"rows": 8}), ("d", {})):
+        stages |= {
+            f"collect@{name}": (f"data/corpora/{name}.parquet", f"{name}.csv", {f"corpora.{name}": locked}),
+            f"embed@{name}-e": (f"data/embeddings/{name}-e.arrow", f"data/corpora/{name}.parquet", {}),
+            f"align@{name}": (f"data/translators/{name}", f"data/embeddings/{name}-e.arrow", {}),
+        }
+    stages["evaluate@c"] = "c", "data/translators/c/part", {}
+    stages["evaluate@d"] = "d", "data/translators/d", {}
+    stages["geometry@d"] = "g", "data/embeddings", {}  # all of them
+    lock(stages)
+    told = "collect@c, embed@c-e, geometry@d, align@c, evaluate@c"
+    assert f"settings or inputs: {told}**" in "\n".join(beginning(study, []))
+
+
+def test_results_that_do_not_fit_their_changed_row_are_no_traceback(own_folder):
+    methods = ("naive", "translated", "majority", "ideal target")
+    scores = {method: {"top1": 0.5, "top1_error": 0.1} for method in methods}
+    row = {"translator": "a", "corpus": "c", "k": [3]}
+    study = study_of("c", "e f", align={"a": FIT}, attributes={"a": row})
+    write_yaml("params.yaml", {"attributes": {"a": {"k": [3]}}})
+    for k, fault in (
+        (3, pytest.raises(KeyError, match="top3")),
+        (1, refusal(f"^run {OUTDATED}attributes@a$")),
+    ):
+        lock({"attributes@a": ("a", "b", {"attributes.a": {"k": [k]}})})
+        store.write_metrics("attributes", "a", {"name": scores, "examples": 9, "documents": 9})
+        with fault:  # that of the code is a traceback
+            write_report(study)

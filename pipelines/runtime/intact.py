@@ -5,7 +5,8 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Collection
 from contextlib import ExitStack, suppress
 from functools import lru_cache, reduce
 from pathlib import Path
@@ -67,13 +68,28 @@ def _below(tree: Any, key: str) -> Any:
     return (tree or {}).get(key)
 
 
-def outdated(stages: Iterable[str]) -> list[str]:
+def outdated(stages: Collection[str]) -> list[str]:
     """Return the stages whose rows in params.yaml, or whose inputs from other stages, differ from those of
-    DVC's last run.
+    DVC's last run, and the stages that read what these make.
     """
     made = {path: md5 for _, path, md5 in locked("outs")}
-    changed = {stage for stage, path, md5 in locked("deps") if made.get(path, md5) != md5}
-    return [stage for stage in stages if stage in changed or changed_rows(stage)]
+    found = {stage for stage, path, md5 in locked("deps") if made.get(path, md5) != md5}
+    found |= {stage for stage in stages if changed_rows(stage)}
+    makers, inside = {path: stage for stage, path, _ in locked("outs") if stage in stages}, defaultdict(set)
+    for path, stage in makers.items():
+        for folder in _and_above(path):
+            inside[folder].add(stage)
+    needs = defaultdict[str, set[str]](set)
+    for stage, path, _ in locked("deps"):
+        needs[stage] |= inside[path] | {makers[folder] for folder in _and_above(path) if folder in makers}
+    while more := {stage for stage in needs if stage not in found and needs[stage] & found}:
+        found |= more
+    return [stage for stage in stages if stage in found]
+
+
+def _and_above(path: str) -> list[str]:
+    """Return a path and the folders that it is in."""
+    return [path, *map(str, Path(path).parents)]
 
 
 @lru_cache(maxsize=1)
