@@ -18,6 +18,7 @@ from pipelines.pages.tables.study import published_table, reproduce
 from pipelines.pages.tables.translation import corpora_table, judged_table, retrieval_table, translation_table
 from pipelines.runtime import intact, stage, store, track
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.files import say
 from pipelines.study.params import Study
 
 TABLES = (
@@ -69,7 +70,7 @@ def write(study: Study, run: track.Run) -> None:
         run.artifact(path.with_name(file))
     for picture in sorted(drawing.FOLDER.glob("*.png")):
         run.artifact(picture, "pictures")
-    print(path)
+    say(str(path))
 
 
 def beginning(study: Study, found: list[Finding]) -> list[str]:

@@ -1,17 +1,16 @@
-"""Run `dvc repro`, two stages at a time. Print `stage n of m`, the output of each stage, and how long a
-silent stage has run.
+"""Run `dvc repro`, two stages at a time. Print `stage n of m`, each stage's output, and its silences.
 
     [JOBS=8] python -m scripts.repro [stage ...]
 
-Each stage runs in a fork of this process, which has imported DVC. Where there is a GPU, stages with
-`meta: {pool: gpu}` in dvc.yaml run one at a time, unless JOBS says how many stages run at a time. If a stage
-fails, or at Ctrl-C or SIGTERM, all running stages are interrupted, and the command exits once all that they
-started has ended. The exit code is DVC's, or 130 or 143.
+Each stage is a fork of this process, which has imported DVC. With a GPU, stages of `meta: {pool: gpu}` run
+one at a time unless JOBS is set. If a stage fails, at Ctrl-C or SIGTERM, or if nobody reads the output, all
+are interrupted, and the command exits once they have ended. The exit code is DVC's, or 130, 143 or 141.
 """
 
 import asyncio
 import json
 import logging
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -19,23 +18,20 @@ import sys
 import time
 from contextlib import suppress
 from functools import partial
-from multiprocessing import get_context
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-import dvc.lock
-import dvc.rwlock
+from dvc import lock, rwlock
 from dvc.exceptions import DvcException
 from dvc.repo import Repo
 from dvc.repo.reproduce import collect_stages, get_active_graph, plan_repro, reproduce
 
-from pipelines.runtime import intact
+from pipelines.runtime import files, intact
 
-dvc.lock.DEFAULT_TIMEOUT = 0.3  # seconds; DVC tries its lock six times in that time
-dvc.rwlock.make_lock = partial(dvc.lock.make_lock, wait=True)  # else a stage fails if another holds it longer
+lock.DEFAULT_TIMEOUT = 0.3  # seconds; DVC tries its lock six times in that time
+rwlock.make_lock = partial(lock.make_lock, wait=True)  # else a stage fails if another holds it longer
 LOG = logging.getLogger("dvc")
 LOG.setLevel(logging.WARNING)
-FORK = get_context("fork")
+FORK = multiprocessing.get_context("fork")
 UNCHANGED = 64  # exit code of a process that found its stage up to date
 SILENCE = 8.0  # seconds without a line of a stage before it is named
 GPU = any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/kfd"))
@@ -46,7 +42,7 @@ class Repro:
 
     def __init__(self, targets: list[str], jobs: int) -> None:
         self.most = jobs or 2  # stages at a time
-        self.code, self.unchanged, self.running = 0, 0, dict[str, BaseProcess]()
+        self.code, self.unchanged, self.running = 0, 0, dict[str, multiprocessing.process.BaseProcess]()
         self.needs, self.left, self.gpu = dict[str, set[str]](), list[str](), set[str]()
         with Repo(_wait_for_lock=True) as repo, repo.lock:
             for folder in Path(repo.stage_cache.cache_dir).glob("*/*"):
@@ -75,14 +71,14 @@ class Repro:
         for stage in self.left.copy():
             full = len(self.running) == self.most or (stage in self.gpu and self.gpu & self.running.keys())
             ready = self.needs[stage].isdisjoint([*self.left, *self.running])
-            if ready and not full and not self.code:
+            number = f"{len(self.needs) - len(self.left) + 1} of {len(self.needs)}"
+            if ready and not full and self.say(f"stage {number}: {stage}"):
                 self.left.remove(stage)
                 read, write = os.pipe()
                 self.running[stage] = worker = FORK.Process(target=work, args=(stage, write))
                 worker.start()
                 os.setpgid(worker.pid or 0, 0)  # `stop` interrupts this process group
                 os.close(write)
-                print(f"stage {len(self.needs) - len(self.left)} of {len(self.needs)}: {stage}", flush=True)
                 self.tasks.create_task(self.follow(stage, read))
 
     async def follow(self, stage: str, pipe: int) -> None:
@@ -96,17 +92,22 @@ class Repro:
                 line = await asyncio.wait_for(out.readline(), SILENCE)
             except TimeoutError:
                 line = f"{time.monotonic() - began:.0f} s{last}".encode()
-            if line.strip() and not self.code:
-                print(f"    {stage}: {line.decode(errors='replace').rstrip()}", flush=True)
+            if line.strip():
+                self.say(f"    {stage}: {line.decode(errors='replace').rstrip()}")
         worker = self.running.pop(stage)
         worker.join()
         if worker.exitcode == UNCHANGED:
             self.unchanged += 1
         elif worker.exitcode and not self.code:
             if worker.exitcode < 0:
-                print(f"ERROR: DVC was killed while it ran {stage}", flush=True)
+                self.say(f"ERROR: DVC was killed while it ran {stage}")
             self.stop(max(worker.exitcode, 1))
         self.start()
+
+    def say(self, line: str) -> bool:
+        if not self.code and not files.say(line):
+            self.stop(141)
+        return not self.code
 
     def stop(self, code: int) -> None:
         """Start nothing more, and interrupt what runs."""
@@ -137,9 +138,9 @@ def main() -> int:
         LOG.error(f"JOBS={jobs}: how many stages at a time? A whole number, at least 1")
         return 2
     try:
-        if (rwlock := Path(".dvc/tmp/rwlock")).exists():
-            with dvc.rwlock.make_lock(f"{rwlock}.lock"):  # else another DVC may be writing it
-                json.loads(rwlock.read_text("utf-8", "replace"))
+        if (held := Path(".dvc/tmp/rwlock")).exists():
+            with rwlock.make_lock(f"{held}.lock"):  # else another DVC may be writing it
+                json.loads(held.read_text("utf-8", "replace"))
         repro = Repro(sys.argv[1:], int(jobs or 0))
     except json.JSONDecodeError:
         LOG.error(".dvc/tmp/rwlock is damaged (a dvc was killed): delete it if no dvc is running")
@@ -151,12 +152,11 @@ def main() -> int:
         return 130
     if stages := len(repro.left):
         asyncio.run(repro.run())
-    if not repro.code:
-        did = f"{stages - repro.unchanged} of them run or restored, in {time.monotonic() - start:.0f} s"
-        print(f"{len(repro.needs)} stages, {did if stages else 'all up to date'}")
+    did = f"{stages - repro.unchanged} of them run or restored, in {time.monotonic() - start:.0f} s"
+    repro.say(f"{len(repro.needs)} stages, {did if stages else 'all up to date'}")
     return repro.code
 
 
 if __name__ == "__main__":
     sys.stdout.reconfigure(errors="replace")  # pyright: ignore - a terminal may not have all signs
-    sys.exit(main())
+    sys.exit(print(__doc__) if {"-h", "--help"} & {*sys.argv} else main())

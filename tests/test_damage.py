@@ -170,6 +170,14 @@ def test_a_stage_that_cannot_go_on_has_its_exit_code(monkeypatch, error, code):
         stage.main(evaluate.evaluate)
 
 
+def test_an_error_is_not_printed_on_standard_output_if_stderr_is_closed(monkeypatch, capsys):
+    monkeypatch.setattr(stage, "_run", Mock(side_effect=BadInput("a fault")))
+    monkeypatch.setattr("sys.stderr", None)
+    with pytest.raises(SystemExit, match=r"^2$"):
+        stage.main(evaluate.evaluate)
+    assert capsys.readouterr().out == ""
+
+
 def test_the_process_that_is_the_cause_is_blamed():
     ends = [(-15, 1), (1, 2), (-9, 3), (2, 4)]  # stopped by the agent, failed, killed, refused
     assert sorted(ends, key=lambda end: launch._blame(*end)) == [(2, 4), (-9, 3), (1, 2), (-15, 1)]

@@ -140,6 +140,18 @@ def test_a_broken_run_cache_does_not_stop_the_next_run(repository, tmp_path):
         shutil.copytree(tmp_path / "runs", runs, dirs_exist_ok=True)
 
 
+def test_repro_stops_if_nobody_reads_what_it_prints(repository):
+    lock = read_yaml("dvc.lock")
+    lock["stages"].pop("evaluate@wasserstein")
+    write_yaml("dvc.lock", lock)
+    try:
+        said = run("bash", "-c", "python -m scripts.repro | true; echo ${PIPESTATUS[0]}")
+        assert (said, "evaluate@wasserstein" in read_yaml("dvc.lock")["stages"]) == ("141\n", False)
+    finally:
+        dvc("repro")
+    assert run("python", "-m", "scripts.repro", "--help").startswith("Run `dvc repro`")
+
+
 KILLED = """
 import os, signal, sys
 from pipelines.study import params

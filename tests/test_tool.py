@@ -366,10 +366,17 @@ def test_an_answer_is_printed_wherever_it_can_be(monkeypatch, capsys):
     monkeypatch.setattr("sys.stdout", None)  # closed: >&-
     assert main(["ls"]) == 0
     assert capsys.readouterr().err.endswith("printed: [Errno 28] No space left on device\n")
+    monkeypatch.undo()
+    monkeypatch.setattr("sys.stderr", None)
+    assert main(["validate", "gone"]) == 2
+    assert capsys.readouterr().out == ""
 
 
-def test_a_reader_that_ends_early_is_no_error():
-    assert completed("bash", "-c", "python -m pipelines.tool ls encoders | true").stderr == ""
+@pytest.mark.parametrize("command", ["tool ls encoders", "fetch --help", "report"])
+def test_a_reader_that_ends_early_is_no_error(own_folder, command):
+    put("params.yaml", "study: t\n")
+    done = completed("bash", "-c", f"python -m pipelines.{command} | true; echo ${{PIPESTATUS[0]}}")
+    assert (done.stdout, done.stderr) == ("0\n", "")
 
 
 @pytest.mark.parametrize("here", [True, False])

@@ -1,4 +1,4 @@
-"""Atomic writes, digests, states of tensors, and what libraries raise for damaged files."""
+"""Atomic writes, standard output, digests, states of tensors, and what libraries raise for damaged files."""
 
 import errno
 import fcntl
@@ -7,6 +7,7 @@ import os
 import platform
 import re
 import shutil
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -67,6 +68,21 @@ def atomic(path: Path) -> Iterator[Path]:
             draft.replace(path)
         finally:
             draft.unlink(missing_ok=True)
+
+
+def say(text: str, end: str = "\n") -> bool:
+    """Print and flush a text. Return False if its reader, such as `head`, has ended; later texts are dropped.
+
+    Raises OSError if standard output cannot be written, for example to a full disk.
+    """
+    try:
+        print(text, end=end, flush=True)
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would flush again at exit
+        if not isinstance(error, BrokenPipeError):
+            raise
+        return False
+    return True
 
 
 def check_writable(path: Path) -> None:

@@ -11,6 +11,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from inspect import getdoc
+from io import StringIO
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,7 +20,7 @@ import yaml
 from pipelines import freeze_gc
 from pipelines.runtime import intact, launch, store, track
 from pipelines.runtime.errors import BadInput, cut
-from pipelines.runtime.files import unwritable
+from pipelines.runtime.files import say, unwritable
 from pipelines.study import params
 from pipelines.study.keys import usage
 from pipelines.study.reading import Loader
@@ -33,9 +34,11 @@ def main(verb: Callable[..., None]) -> None:
 
     Bad input ends with one line on stderr and exit code 2.
     """
+    sys.stderr = sys.stderr or StringIO()  # None if it was closed
     _end_with_dvc()
     try:
         _run(verb)
+        say("", end="")
     except BadInput as error:
         _refuse(verb.__name__, cut(error, 2000))  # a name of a study may hold a newline
     except KeyboardInterrupt:
@@ -52,7 +55,8 @@ def _run(verb: Callable[..., None]) -> None:
     name, study, row = verb.__name__, params.load(), None
     text, table = intact.PARAMS.read_bytes(), params.Study.table_by_verb().get(name)
     if {"-h", "--help"} & set(sys.argv):
-        return print(f"{getdoc(sys.modules[verb.__module__])}\n\n{usage(name, table, study)}")
+        say(f"{getdoc(sys.modules[verb.__module__])}\n\n{usage(name, table, study)}")
+        return
     if table:  # else the stage reads the whole study
         if len(sys.argv) != 2:
             raise BadInput(f"usage: python -m pipelines.{name} <row of {table} in params.yaml>; or --help")

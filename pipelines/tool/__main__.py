@@ -20,6 +20,7 @@ from typing import Any
 
 from pipelines import freeze_gc
 from pipelines.runtime.errors import BadInput, cut
+from pipelines.runtime.files import say
 from pipelines.tool import Answer
 
 CODES = "exit codes: 0 done, 1 error, 2 bad input, 3 a target missed or (migrate) a wrong map, 130 Ctrl-C"
@@ -35,7 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     A command's module is imported only when it runs: help needs no torch.
     argv: None: the arguments of this process, which ends at once if threads are left.
     """
-    sys.stdout = sys.stdout or StringIO()  # None if it was closed
+    # None if they were closed
+    sys.stdout, sys.stderr = sys.stdout or StringIO(), sys.stderr or StringIO()
     if argv is None:
         code = main(sys.argv[1:])
         if threading.active_count() > 1:  # after Ctrl-C a thread may be in torch: a usual exit would abort
@@ -63,12 +65,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         said = json.dumps(data, indent=2)
     encoding = sys.stdout.encoding or "utf-8"
     try:
-        print(said.encode(encoding, "backslashreplace").decode(encoding), flush=True)
+        say(said.encode(encoding, "backslashreplace").decode(encoding))
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would flush again at exit
-        if not isinstance(error, BrokenPipeError):  # else its reader has ended
-            print(f"{parser.prog} {args.command}: the answer cannot be printed: {error}", file=sys.stderr)
-            return 1
+        print(f"{parser.prog} {args.command}: the answer cannot be printed: {error}", file=sys.stderr)
+        return 1
     return answer.code
 
 
