@@ -54,4 +54,6 @@ def main(address: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python -m scripts.views <address of MLflow>")
     main(sys.argv[1])

@@ -462,10 +462,10 @@ def world(own_folder, monkeypatch):
         defences=("noise 1", "drop 0.5", "rotate", "cells 4"),
     )  # fmt: skip
 
-    def run(*verdicts, **more):
+    def run(*verdicts, dump="dump.npy", **more):
         one_by_one = cycle(verdicts)
         monkeypatch.setattr(fits, "judge", lambda *_: next(one_by_one))
-        return audits.audit(Path("dump.npy"), replace(options, **more))
+        return audits.audit(Path(dump), replace(options, **more))
 
     return run
 
@@ -577,6 +577,14 @@ def test_an_impossible_defence_is_named_and_others_are_tried(world):
     assert [row["defence"] for row in found.defences] == ["none", "rotate"]
     assert {"defence binary", "defence cells 900"} <= set(found.about)
     assert "cannot be tried: " in written(found)[1]
+
+
+def test_a_dump_that_is_this_folder_has_a_name(world, monkeypatch):
+    Path("leak").mkdir()
+    pl.DataFrame({"vector": np.load("dump.npy")}).write_parquet("leak/part.parquet")
+    monkeypatch.chdir("leak")
+    assert world(Verdict(0.0, "failed", 1.0, 100), dump=".", texts="../own.txt").dump == "leak"
+    assert audits.page_name(Path("."), audits.Options()).startswith("leak-")
 
 
 def test_audits_with_other_settings_have_other_pages():

@@ -145,6 +145,7 @@ def written_by(**row):
 
 
 def test_only_what_is_missing_or_older_than_its_input_is_done():
+    put("in/._0.parquet", "no data")
     first = run(**EMBED)
     (MADE / "1.parquet").unlink()
     put(MADE / "0.parquet", b"half")

@@ -152,6 +152,7 @@ PRIVATE = "my secret diagnosis"
         ("latin.csv", b"text\nfine\ncaf\xe9\n", "line 3 is not UTF-8"),
         ("quote.csv", f'text,id\nfine,1\n"{PRIVATE}\nmore,2\n', "line 3: unexpected end of data"),
         ("header.csv", f"{PRIVATE},{PRIVATE} of 1 May\nb,c\n", "no column 'text'; there are: 2, whose names"),
+        ("semicolon.csv", f"{PRIVATE};note\na;b\n", "there are: 1 column, not shown because its name looks"),
         ("ragged.csv", f"text,id\na,1\n{PRIVATE},2,{PRIVATE}\n", "line 3 has 3 fields, the header 2"),
         ("cut.jsonl", f'{{"text": "a"}}\n{{"text": "{PRIVATE}\n', "line 2 is not JSON"),
         (

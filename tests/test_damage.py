@@ -236,8 +236,9 @@ def test_only_drafts_of_dead_processes_are_removed(monkeypatch):
     other_machine = Path(f"data/embeddings/.b.arrow.node-7.{dead.pid}.part")
     monkeypatch.setattr(os, "getpid", os.getppid)
     alive = files.draft_of(Path("data/embeddings/b.arrow"))
+    no_number = alive.with_name(alive.name.replace(f".{os.getpid()}.", ".²."))
     folder.mkdir()
-    for path in (*left, folder / "x", alive, other_machine):
+    for path in (*left, folder / "x", alive, other_machine, no_number):
         path.touch()
     store.sweep_drafts("evaluate", "t")
     assert not any(path.exists() for path in (*left, folder))

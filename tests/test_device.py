@@ -268,11 +268,17 @@ def test_auto_obeys_the_environment_and_ranks_have_own_gpus(monkeypatch):
     assert resolve("cuda:0") == torch.device("cuda", 0)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     monkeypatch.setenv(VARIABLE, "cuda:0")
-    with refusal("cuda:0 is one of several processes: `cuda` gives each its own"):
+    several = "is a single device, but several processes run: write `cuda`, and each process gets its own$"
+    with refusal(f"^{VARIABLE}: cuda:0 {several}"):
         resolve()
+    with refusal(f"^device: cuda:1 {several}"):
+        resolve("cuda:1")
     monkeypatch.delenv("LOCAL_WORLD_SIZE")
     with refusal(r"^device: cuda:2 is not here: this machine has 2 of type cuda$"):
         resolve("cuda:2")
+    monkeypatch.setenv(VARIABLE, "gpu")
+    with refusal(f"^{VARIABLE}: 'gpu' is none of auto, cpu, "):
+        resolve()
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
     for name in ("mps", "no such"):
         with refusal(r"^device: .+$"):

@@ -7,6 +7,7 @@ import pickle
 import pytest
 import torch
 
+from pipelines.runtime.errors import message
 from pipelines.runtime.files import load_state, reading, save_state
 from tests.small import refusal
 
@@ -38,6 +39,11 @@ def test_a_file_that_is_not_a_state_is_one_line(tmp_path):
 def test_a_file_without_permission_is_not_called_damaged():
     with refusal("^x.npy: permission denied$"), reading("x.npy", "not a whole npy file"):
         raise PermissionError(errno.EACCES, "Permission denied")
+
+
+def test_an_error_is_one_line_even_without_a_message():
+    assert message(ValueError("two\n  lines"), 8) == "two line"
+    assert message(ConnectionError()) == "ConnectionError"
 
 
 def test_memory_that_runs_out_is_no_damaged_file():

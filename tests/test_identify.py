@@ -96,6 +96,8 @@ def test_a_fingerprint_is_made_once(tmp_path, monkeypatch):
     made, again = identify.fingerprint_of("minilm"), identify.fingerprint_of("minilm")
     assert torch.equal(made.covariance, again.covariance)
     encode.assert_called_once()
+    encoders.cache("minilm-fingerprint").write_bytes(b"")  # of a full disk
+    assert torch.equal(made.covariance, identify.fingerprint_of("minilm").covariance)
 
 
 UNUSABLE = (np.empty((0, 256)), np.zeros((3, 8)), np.full((3, 8), np.nan), np.full((3, 8), 1e300))

@@ -160,6 +160,7 @@ def test_judged_documents_need_ids_that_are_unique(capsys):
         ("--pairs 9999", "1500 and 1600 vectors"),
         ("--pairs 3", "at least 10"),
         ("--pairs qrels.tsv", "two are needed"),
+        ("--pairs holes.csv", "2 cells have no id"),
         ("--pairs twice.csv", "an id is in two pairs"),
         ("--pairs bare.csv", "its first line is a pair"),
         ("--qrels old.parquet --queries queries.parquet", "query, document, grade are needed, not lists"),
@@ -174,6 +175,7 @@ def test_judged_documents_need_ids_that_are_unique(capsys):
 def test_bad_input_is_one_line(capsys, options, says):
     Path("7").mkdir()
     write_pairs("twice.csv", range(20), [*range(19), 0])
+    put("holes.csv", Path("twice.csv").read_text() + "30,\n,31\n\n")
     put("bare.csv", Path("twice.csv").read_text().partition("\n")[2])
     put("bare.tsv", Path("qrels.tsv").read_text().partition("\n")[2])
     write("wide", ["q0", "q1"], TEXTS[:2, :3])

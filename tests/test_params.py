@@ -227,6 +227,11 @@ def test_help_of_a_verb_lists_the_rows_and_their_keys(own_folder, monkeypatch, c
     run_command(report.report, monkeypatch, "-h")
     assert capsys.readouterr().out.endswith("\nusage: python -m pipelines.report\n")
     assert not Path("report").exists()
+    put("params.yaml", "study: x\nnonsense: 1\n")
+    run_command(align.align, monkeypatch, "--help")
+    said = capsys.readouterr().out
+    assert "Rows of align in params.yaml:\n  params.yaml: nonsense: unknown key\n" in said
+    assert "  pairs (integer at least 0, default 0) known pairs" in said
 
 
 SETTINGS, CODE = "params.yaml", "pipelines/aligners/identity"

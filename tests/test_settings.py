@@ -66,7 +66,7 @@ EVALUATE = {"translator": "t", "source": "a", "target": "b"}
         (Head, {"log": True, "linear": 0, "features": None}, "a sigmoid weight"),
         (TrainImageText, small.IMAGE_TEXT | {"batch": 1}, "batch"),
         (EvaluateImageText, {"encoders": "e", "corpus": "c", "templates": ["a photo"]}, "needs one {}"),
-        (Finetune, FINETUNE | {"device": "cuda:1"}, "`cuda` gives each one"),
+        (Finetune, FINETUNE | {"device": "cuda:1"}, "write `cuda`, and each process gets its own"),
         (Finetune, FINETUNE | {"batch": 9}, "cannot share batches of 9"),
         *((Evaluate, EVALUATE | {"hub_correction": x}, "hub_correction") for x in (math.nan, math.inf, -1)),
     ],

@@ -95,6 +95,7 @@ def test_a_stage_started_twice_is_refused():
         with refusal(r"^embed a: the same stage is already running$"):
             work().__enter__()
         assert (folder / "part").read_text() == "done"
+    put(folder.parent / ".DS_Store", "of no stage")
     with work():
         pass  # the lock is gone with the block
 

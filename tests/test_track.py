@@ -12,7 +12,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
+import torch
 from mlflow.tracking import MlflowClient
 
 from pipelines.runtime import files, intact, sender, track
@@ -83,6 +85,7 @@ def test_a_run_has_params_tags_curves_inputs_and_artifacts(monkeypatch):
     with evaluate(7, source=ROW) as run:
         for step in range(1500):  # more than one batch
             run.log({"loss": {"gan": step / 2}}, step)
+        run.log({"a": np.float32(0.5), "b": torch.tensor(3), "c": np.int64(2), "skipped": "text"})
         run.input(Path("data/x.arrow"), "source")
         run.artifact(Path("dvc.lock"))
     client, [found] = runs("evaluate")
@@ -96,6 +99,8 @@ def test_a_run_has_params_tags_curves_inputs_and_artifacts(monkeypatch):
     assert tags.items() <= found.data.tags.items()
     curve = client.get_metric_history(found.info.run_id, "loss/gan")
     assert [(m.step, m.value) for m in curve] == [(s, s / 2) for s in range(1500)]
+    logged = {name: found.data.metrics.get(name) for name in ("a", "b", "c", "skipped")}
+    assert logged == {"a": 0.5, "b": 3, "c": 2, "skipped": None}
     [used] = found.inputs.dataset_inputs
     assert (used.dataset.name, used.dataset.digest) == ("x", "abc123")
     assert [f.path for f in client.list_artifacts(found.info.run_id)] == ["dvc.lock"]
@@ -386,6 +391,20 @@ def test_a_kill_is_sent_once_the_server_is_back(stub, capfd):
 
 
 # ---------------------------------------------------------------- senders
+
+
+def test_a_sender_explains_itself_and_names_what_stops_it(capfd, monkeypatch):
+    monkeypatch.setattr(sender, "serve", Mock(side_effect=FileExistsError(17, "File exists", ".cache")))
+    for arguments in (["--help"], ["--serve", "a", "b"], ["a"]):
+        assert sender.main(arguments) == 2
+        assert "pipelines.runtime.sender --serve [LOG]" in capfd.readouterr().err
+    assert sender.main([]) == 1
+    assert capfd.readouterr().err.startswith("no run can be sent: FileExistsError: ")
+
+
+def test_views_need_an_address():
+    done = completed("python", "-m", "scripts.views", code=1)
+    assert done.stderr == "usage: python -m scripts.views <address of MLflow>\n"
 
 
 def test_a_sender_waits_for_one_at_work_and_follows_it(monkeypatch, capfd):

@@ -17,25 +17,27 @@ def resolve(name: str = "auto", float64: bool = False) -> torch.device:
     named. `cuda` without a number is this rank's (LOCAL_RANK of torchrun). Raises BadInput for a device that
     this machine lacks, and for MPS if the stage needs float64.
     """
-    if name == "auto":
-        name = os.environ.get(VARIABLE) or "auto"
+    where = "device"
+    if name == "auto" and (given := os.environ.get(VARIABLE)):
+        where, name = VARIABLE, given
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise BadInput(f"device: {name!r} is none of auto, cpu, cuda, cuda:<number>, mps") from None
+        raise BadInput(f"{where}: {name!r} is none of auto, cpu, cuda, cuda:<number>, mps") from None
     if device.type == "cpu":
         return torch.device("cpu")
     if device.index is not None and int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > 1:
-        raise BadInput(f"device: {name} is one of several processes: `cuda` gives each its own")
+        several = "but several processes run: write `cuda`, and each process gets its own"
+        raise BadInput(f"{where}: {name} is a single device, {several}")
     if device.type == "mps" and float64:
-        raise BadInput("device: mps has no float64, which this stage needs; take cpu or cuda")
+        raise BadInput(f"{where}: mps has no float64, which this stage needs; take cpu or cuda")
     index = int(os.environ.get("LOCAL_RANK", "0")) if device.index is None else device.index
     count = _count(device.type)
     if index >= count:
         raise BadInput(
-            f"device: {device.type}:{index} is not here: this machine has {count} of type {device.type}"
+            f"{where}: {device.type}:{index} is not here: this machine has {count} of type {device.type}"
         )
     return torch.device(device.type, index)
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from pipelines.runtime.errors import BadInput
+from pipelines.runtime.errors import BadInput, message
 
 MACHINE = re.sub(r"\W", "-", platform.node()) or "here"  # nodes of a cluster may share a folder
 
@@ -33,11 +33,11 @@ def draft_of(path: Path) -> Path:
 
 
 def sweep(folders: Iterable[Path]) -> None:
-    """Remove the drafts in these folders whose processes, of this machine, have ended."""
+    """Remove drafts of ended processes of this machine."""
     for folder in folders:
         for draft in folder.glob(f".*.{MACHINE}.*.part"):
             pid = draft.name.split(".")[-2]
-            if pid.isdigit() and not _alive(int(pid)):
+            if pid.isdecimal() and not _alive(int(pid)):
                 with suppress(OSError):  # another user's
                     shutil.rmtree(draft, ignore_errors=True) if draft.is_dir() else draft.unlink()
 
@@ -143,9 +143,7 @@ def reading(path: Path | str, what: str = "cannot be read (damaged?)") -> Iterat
             raise
         if isinstance(error, PermissionError):  # EACCES, EPERM
             raise BadInput(f"{path}: permission denied") from None
-        raise BadInput(
-            f"{path}: {what}: {' '.join(str(error).split())[:200] or type(error).__name__}"
-        ) from None
+        raise BadInput(f"{path}: {what}: {message(error, 200)}") from None
 
 
 def digest(path: Path) -> str:

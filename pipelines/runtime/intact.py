@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 import yaml
 
-from pipelines.runtime.errors import BadInput
+from pipelines.runtime.errors import BadInput, message
 from pipelines.runtime.files import reading, try_lock
 from pipelines.study.reading import Loader
 
@@ -26,8 +26,8 @@ PATIENCE = 10.0  # seconds to wait for this lock
 def intact(path: Path) -> Path:
     """Return `path` if its bytes, or those of all files of a folder, are what dvc.lock names.
 
-    Return it also if dvc.lock does not name it, or if a run by hand wrote it later. Raises BadInput for other
-    bytes, and if they cannot be read.
+    A path that dvc.lock does not list passes. So does one that a stage run by hand wrote after dvc.lock.
+    Raises BadInput for other bytes, and if they cannot be read.
     """
     spelt = Path(os.path.relpath(path))  # as in dvc.lock
     named = [
@@ -116,7 +116,7 @@ def _lock() -> _Lock:
     except FileNotFoundError:
         return _Lock({"outs": [], "deps": []}, {})
     except (OSError, ValueError, AttributeError, KeyError, TypeError, yaml.YAMLError) as error:
-        raise BadInput(f"dvc.lock: cannot be read: {' '.join(str(error).split())[:200]}") from None
+        raise BadInput(f"dvc.lock: cannot be read: {message(error, 200)}") from None
 
 
 @lru_cache(maxsize=1)

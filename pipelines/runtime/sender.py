@@ -207,11 +207,19 @@ def send(stop: threading.Event) -> None:
 def main(arguments: list[str]) -> int:
     """Send once, or with --serve until standard input ends."""
     stop = threading.Event()
-    if arguments[:1] == ["--serve"]:
-        threading.Thread(target=lambda: (sys.stdin.buffer.read(), stop.set()), daemon=True).start()
-    else:
-        stop.set()
-    return serve(stop, *map(Path, arguments[1:]))
+    match arguments:
+        case []:
+            stop.set()
+        case ["--serve", *log] if len(log) < 2:
+            threading.Thread(target=lambda: (sys.stdin.buffer.read(), stop.set()), daemon=True).start()
+        case _:
+            print(__doc__, file=sys.stderr, flush=True)
+            return 2
+    try:
+        return serve(stop, *map(Path, arguments[1:]))
+    except OSError as error:  # no folder for the lock
+        print(f"no run can be sent: {reason(error)}", file=sys.stderr)
+        return 1
 
 
 if __name__ == "__main__":

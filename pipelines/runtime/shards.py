@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.runtime.errors import BadInput
+from pipelines.runtime.errors import BadInput, message
 from pipelines.runtime.files import atomic
 
 
@@ -40,13 +40,13 @@ class Done:
 
 
 def listed(path: Path) -> list[Path]:
-    """Return the absolute paths of a folder's Parquet files, or of one file.
+    """Return the absolute paths of a folder's Parquet files, or of one file. `_x` and `.x` are no data.
 
     Raises BadInput for none, and for one in a subfolder: outputs are named by the file alone.
     """
     if not path.exists():
         raise BadInput(f"{path}: there is no such file or folder")
-    shards = sorted(path.resolve().glob("*.parquet")) if path.is_dir() else [path.resolve()]
+    shards = sorted(path.resolve().glob("[!._]*.parquet")) if path.is_dir() else [path.resolve()]
     below = (shard.relative_to(path) for shard in sorted(path.glob("*/**/*.parquet")))
     if nested := next((place for place in below if place.parts[0][0] not in "._"), None):
         raise BadInput(f"{path}: {nested} is in a subfolder: move it up, or name the subfolder")
@@ -91,7 +91,7 @@ def on_ray(job: Job, shards: Sequence[Path], address: str | None, workers: int) 
         ray.init(address=address, runtime_env=code, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, ValueError, RuntimeError) as error:
         where = address or os.environ.get("RAY_ADDRESS") or "this machine"
-        raise BadInput(f"ray: no cluster at {where}: {str(error).strip().splitlines()[0]}") from None
+        raise BadInput(f"ray: no cluster at {where}: {message(error)}") from None
     try:
         ray.data.DataContext.get_current().enable_progress_bars = False
         names = ray.data.from_items(
@@ -132,7 +132,7 @@ class Worker:
                 _write(self.function, path, self.job)
             return Done(shard, pq.read_metadata(self.job.folder / path.name).num_rows, "")
         except (BadInput, pa.ArrowException, OSError, KeyError) as error:
-            return Done(shard, 0, f"{path}: {' '.join(str(error).split())}")
+            return Done(shard, 0, f"{path}: {message(error)}")
 
 
 def _write(function: Callable[[Any], pa.Table], shard: Path, job: Job) -> None:

@@ -52,11 +52,11 @@ def main(verb: Callable[..., None]) -> None:
 
 
 def _run(verb: Callable[..., None]) -> None:
-    name, study, row = verb.__name__, params.load(), None
-    text, table = intact.PARAMS.read_bytes(), params.Study.table_by_verb().get(name)
+    name, row = verb.__name__, None
+    table = params.Study.table_by_verb().get(name)
     if {"-h", "--help"} & set(sys.argv):
-        say(f"{getdoc(sys.modules[verb.__module__])}\n\n{usage(name, table, study)}")
-        return
+        return _help(verb, table)
+    study, text = params.load(), intact.PARAMS.read_bytes()
     if table:  # else the stage reads the whole study
         if len(sys.argv) != 2:
             raise BadInput(f"usage: python -m pipelines.{name} <row of {table} in params.yaml>; or --help")
@@ -84,6 +84,15 @@ def _run(verb: Callable[..., None]) -> None:
             raise BadInput(f"{', '.join(changed)} changed while this ran: `dvc repro` runs it again, {kept}")
 
 
+def _help(verb: Callable[..., None], table: str | None) -> None:
+    """Print what a stage does, its rows, and their keys. A fault of params.yaml stands for the rows."""
+    try:
+        study, fault = params.load(), ""
+    except BadInput as error:
+        study, fault = params.Study(study="none"), str(error)
+    say(f"{getdoc(sys.modules[verb.__module__])}\n\n{usage(verb.__name__, table, study, fault)}")
+
+
 def _code(verb: str, row: Any) -> list[str]:
     """Return the files and packages of code that dvc.yaml lists for a stage; none without DVC."""
     if "DVC_STAGE" not in os.environ:
@@ -98,8 +107,8 @@ def _digests(paths: list[str]) -> dict[str, str]:
 
 
 def _settings(table: str | None, name: str, study: params.Study) -> Any:
-    """Return the settings that a stage reads: the whole study, or its row, with the rows that this names and
-    those that made what it reads.
+    """Return all settings that affect a stage: its row, the rows that the row names, and the rows whose
+    outputs it reads. Without a table: the whole study.
     """
     if not table:
         return study

@@ -105,7 +105,7 @@ def work(verb: str, name: str, *made_from: Any) -> Iterator[Path]:
     with alone(verb, name):
         folder.mkdir(parents=True, exist_ok=True)
         for other in folder.parent.iterdir():
-            if other != folder:
+            if other != folder and other.is_dir():
                 shutil.rmtree(other)
         yield folder
         shutil.rmtree(folder.parent)

@@ -18,7 +18,8 @@ def side_by_side(works: Sequence[Callable[[], Result]]) -> list[Result]:
     """
     import torch
 
-    signal.siginterrupt(signal.SIGINT, True)  # since polars was imported, a wait would go on after Ctrl-C
+    # polars makes system calls restart after a signal; without this, Ctrl-C would not end the wait
+    signal.siginterrupt(signal.SIGINT, True)
     cores = torch.get_num_threads()
     at_once = max(1, min(cores, len(works)))
     each = (cores // at_once,)  # OpenMP has a number of threads for each thread

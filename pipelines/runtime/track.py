@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import FileIO
+from numbers import Real
 from pathlib import Path
 from subprocess import PIPE, Popen, TimeoutExpired
 from typing import Any
@@ -51,8 +52,8 @@ class Run:
 
     def log(self, metrics: Mapping[str, Any], step: int = 0) -> None:
         """Log numbers at a step. Nested mappings become `outer/inner`; other values are skipped."""
-        numbers = {k: float(v) for k, v in store.flat(metrics, "/").items() if isinstance(v, (int, float))}
-        self.record("metrics", step, {FORBIDDEN.sub("_", name): number for name, number in numbers.items()})
+        flat = {FORBIDDEN.sub("_", name): value for name, value in store.flat(metrics, "/").items()}
+        self.record("metrics", step, {name: float(v) for name, v in flat.items() if _is_number(v)})
 
     def input(self, path: Path, context: str) -> None:
         """Record a file that the stage reads, with its digest in dvc.lock."""
@@ -80,6 +81,11 @@ class Run:
             except TimeoutExpired:
                 print(f"MLflow is slow; the run is still being sent after {PATIENCE:g} s", file=sys.stderr)
             self._file.close()
+
+
+def _is_number(value: Any) -> bool:
+    """Return whether a value is a number of Python, NumPy or torch."""
+    return isinstance(value, Real) or (isinstance(value, torch.Tensor) and value.ndim == 0)
 
 
 def start_sender(log: Path) -> Popen[bytes]:

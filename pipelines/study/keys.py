@@ -31,13 +31,16 @@ NAMES: dict[Any, str] = {
 YAML = {"None": "null", "True": "true", "False": "false", "()": "[]"}
 
 
-def usage(verb: str, table: str | None, study: Study) -> str:
-    """Return how to start a stage: the rows of its table, if any, and a line for each key of such rows."""
+def usage(verb: str, table: str | None, study: Study, fault: str = "") -> str:
+    """Return how to start a stage: the rows of its table, if any, and a line for each key of such rows.
+
+    fault: why a study has no rows.
+    """
     if table is None:
         return f"usage: python -m pipelines.{verb}"
     rows = getattr(study, table)
     lines = [f"usage: python -m pipelines.{verb} <row>", "", f"Rows of {table} in params.yaml:"]
-    lines += [f"  {name}" for name in rows] or ["  none"]
+    lines += [f"  {name}" for name in rows] or [f"  {fault or 'none'}"]
     for kind, title in kinds(table, study).items():
         of_kind = keys(kind)
         lines += ["", f"Keys of {title}:"] if of_kind else []

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from pipelines.runtime.errors import BadInput
+from pipelines.runtime.errors import BadInput, message
 
 # Names of rows become file names and arguments of commands. DVC splits them at '.', and reads 1e5, 0x10 and
 # 2020-01-01 as other things than text.
@@ -53,7 +53,7 @@ def read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise BadInput(f"{path}: cannot be read: {error.strerror}") from None
     except (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError) as error:
-        raise BadInput(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+        raise BadInput(f"{path}: not YAML: {message(error)}") from None
     if not isinstance(tree, dict):
         raise BadInput(f"{path}: a mapping of keys is needed")
     return tree

@@ -169,9 +169,8 @@ class Shared(Computed):
     def check_alone(self) -> None:
         batch = getattr(self, "batch", 0)
         if self.processes > 1 and ":" in self.device:
-            raise ValueError(
-                f"device: {self.device} is one device, for {self.processes} processes; `cuda` gives each one"
-            )
+            several = f"but `processes` is {self.processes}: write `cuda`, and each process gets its own"
+            raise ValueError(f"device: {self.device} is a single device, {several}")
         if batch % self.processes:
             raise ValueError(f"processes: {self.processes} cannot share batches of {batch} evenly")
 

@@ -124,8 +124,8 @@ class Attempt:
 def audit(dump: Path, options: Options, keep: Callable[[Findings], object] | None = None) -> Findings:
     """Attack a dump. Topics, inverted texts and defences need an attack that is *aligned* or *partial*.
 
-    After the first fit, `keep` gets what is done whenever a step begins, and Ctrl-C ends the audit with what
-    is done. Raises BadInput for a dump or texts that cannot be read.
+    After the first fit, each step begins with `keep(findings so far)`. From then on, Ctrl-C ends the audit
+    and returns these findings. Raises BadInput for a dump or texts that cannot be read.
     """
     print("audit: read the dump", file=sys.stderr, flush=True)
     taken, vectors = sampled(dump, options)
@@ -135,7 +135,7 @@ def audit(dump: Path, options: Options, keep: Callable[[Findings], object] | Non
     texts = known_texts(options)
     truth = true_texts(options.truth, taken)
     findings = Findings(
-        dump.name,
+        dump.resolve().name,
         about={
             "vectors": taken.rows,
             "used": len(vectors),
@@ -552,5 +552,5 @@ def plain(value: Any) -> str:
 def page_name(dump: Path, options: Options) -> str:
     """Return a name for the page, with a digest of the dump's path and of the options."""
     digest = hashlib.sha256(os.fsencode(f"{dump.resolve()}\0{options}")).hexdigest()[:6]
-    readable = re.sub(r"[^\w.-]+", "_", dump.stem).encode()[:60].decode(errors="ignore")
+    readable = re.sub(r"[^\w.-]+", "_", dump.resolve().stem).encode()[:60].decode(errors="ignore")
     return f"{readable}-{digest}"

@@ -6,6 +6,7 @@ translator to each encoder. This needs thousands of vectors, and also names the 
 
 import sys
 from argparse import Namespace
+from contextlib import suppress
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -91,7 +92,8 @@ def fingerprint_of(name: str) -> Fingerprint:
     """Return the fingerprint of an encoder. That of a packaged one is made once, and kept in the cache."""
     kept = encoders.cache(f"{name}-fingerprint") if name in encoders.PACKAGED else None
     if kept and kept.is_file():
-        return Fingerprint(**load_state(kept))
+        with suppress(BadInput):  # a damaged file: the fingerprint is made again
+            return Fingerprint(**load_state(kept))
     print(f"identify: the fingerprint of {name}", file=sys.stderr, flush=True)
     made = Fingerprint.of(encoders.opened(name, "cpu")(fingerprint_texts()))
     if kept:

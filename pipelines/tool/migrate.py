@@ -51,7 +51,10 @@ class Index:
 
     @cached_property
     def ids(self) -> list[str]:
-        """The ids of the rows. Raises BadInput if they are not unique, or not read from such a store."""
+        """The ids of the rows.
+
+        Raises BadInput if they are not unique, or if ids cannot be read from this format.
+        """
         ids = ids_of(self.path)
         if ids is None:
             suffix = self.path.suffix.lower()
@@ -77,13 +80,16 @@ def ids_of(path: Path) -> list[str] | None:
     """Return the ids of a file's rows; None if it has none, or if they are not read from such files."""
     if path.suffix.lower() not in TABLES:
         return formats.words(path, None, IDS)
-    table = read(path)
-    table = table.filter(~pl.all_horizontal(pl.all().is_null()))  # blank lines
+    table = without_blank_lines(path)
     if (name := next((name for name in IDS if name in table.columns), None)) is None:
         return None
     if missing := table[name].null_count():
         raise BadInput(f"{path}: {missing} rows have no {name}")
     return [str(value) for value in table[name]]
+
+
+def without_blank_lines(path: Path) -> pl.DataFrame:
+    return read(path).filter(~pl.all_horizontal(pl.all().is_null()))
 
 
 def migrate(args: Namespace) -> Answer:
@@ -160,20 +166,27 @@ def known_pairs(pairs: str | None, old: Index, new: Index) -> Tensor:
             raise BadInput(f"--pairs {count}: the files have {sizes[0]} and {sizes[1]} vectors")
         rows = torch.stack([torch.arange(count)] * 2, 1)
     else:
-        table = read(located(pairs))
-        if table.width != 2:
-            raise BadInput(f"{pairs}: {table.width} columns; two are needed: ids of OLD and of NEW")
-        if table.columns[0] in {*old.ids}:
-            raise BadInput(f"{pairs}: its first line is a pair; a header is needed")
-        ids = [[str(i) for i in column] for column in table.unique(maintain_order=True)]
-        for of_side in ids:
-            if len({*of_side}) < len(of_side):
-                raise BadInput(f"{pairs}: an id is in two pairs: each text needs one vector on each side")
-        sides = (index.rows(of_side, pairs) for index, of_side in zip((old, new), ids, strict=True))
-        rows = torch.tensor([*sides]).T
+        ids = paired_ids(pairs, old)
+        both = [index.rows(of_side, pairs) for index, of_side in zip((old, new), ids, strict=True)]
+        rows = torch.tensor(both).T
     if len(rows) < LEAST:
         raise BadInput(f"--pairs {pairs}: {len(rows)} known pairs; at least {LEAST} are needed")
     return rows
+
+
+def paired_ids(pairs: str, old: Index) -> list[list[str]]:
+    """Return the ids of OLD and those of NEW in a table of pairs."""
+    table = without_blank_lines(located(pairs))
+    if table.width != 2:
+        raise BadInput(f"{pairs}: {table.width} columns; two are needed: ids of OLD and of NEW")
+    if table.columns[0] in {*old.ids}:
+        raise BadInput(f"{pairs}: its first line is a pair; a header is needed")
+    if missing := sum(table.null_count().row(0)):
+        raise BadInput(f"{pairs}: {missing} cells have no id")
+    ids = [[str(i) for i in column] for column in table.unique(maintain_order=True)]
+    if any(len({*of_side}) < len(of_side) for of_side in ids):
+        raise BadInput(f"{pairs}: an id is in two pairs: each text needs one vector on each side")
+    return ids
 
 
 def measure(map: Translator, old: Index, new: Index, pairs: Tensor) -> tuple[float, float]:

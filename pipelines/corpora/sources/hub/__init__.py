@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 
-from pipelines.runtime.errors import BadInput
+from pipelines.runtime.errors import BadInput, message
 from pipelines.runtime.progress import progress
 from pipelines.study import HubCorpus
 
@@ -26,7 +26,7 @@ def table(p: HubCorpus) -> pl.DataFrame:
             records = ({k: v for k, v in row.items() if not isinstance(v, bytes)} for row in _some(p, split))
             rows = list(progress(records, what=f"hub {p.id}", unit="rows"))
         except Exception as error:  # no network, or an unknown id, configuration or split
-            raise BadInput(f"hub {p.id}: {' '.join(str(error).split())[:300]}") from None
+            raise BadInput(f"hub {p.id}: {message(error, 300)}") from None
         frame = pl.DataFrame(rows, infer_schema_length=None)
         if "split" not in p.columns:
             frame = frame.drop("split", strict=False)
@@ -37,8 +37,10 @@ def table(p: HubCorpus) -> pl.DataFrame:
 
 
 def _some(p: HubCorpus, split: str) -> Any:
-    """Return a split, or with `p.rows` that many shuffled rows: a quarter more if a text gives one row at
-    most, because some are empty or repeated.
+    """Return a split.
+
+    With `p.rows`, return that many shuffled rows, plus a quarter if each text gives at most one row: some are
+    empty or repeated.
     """
     from datasets import DownloadConfig, load_dataset
 
