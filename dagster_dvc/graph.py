@@ -154,36 +154,8 @@ def read(root: Path, prefix: str = "") -> dict[str, Stage]:
     GraphError if DVC cannot read the file, and for a row whose name a shell would interpret.
     """
     try:
-        repo = Repo(str(root))  # the root itself, or a folder above it
-        graph = repo.index.graph
-        selected = {
-            str(s.name): s
-            for s in graph
-            if isinstance(s, PipelineStage) and s.cmd and _same(s.path, root / "dvc.yaml")
-        }
-        if elsewhere := [name for name, s in selected.items() if not _same(s.wdir, root)]:
-            raise GraphError(
-                f"dvc.yaml: stage {elsewhere[0]!r} has a wdir: write paths from the root instead"
-            )
-        needed = [path for s in selected.values() for path in _paths(d for d in s.deps if d not in s.params)]
-        made = [path for s in selected.values() for path in _paths(s.outs)]
-        sources = {
-            path: md5(repo, root / path)
-            for path in dict.fromkeys(needed)
-            if not any(overlap(path, out) for out in made)
-        }
-        listed = [path for file in {s.dvcfile for s in selected.values()} for path in file.metrics]
-        # By name, not by `addressing`: that is relative to the folder in which this process happens to be.
-        names = {s: name for name, s in selected.items()}
-        upstream = {
-            name: tuple(sorted(names[d] for d in graph.successors(s) if d in names))
-            for s, name in names.items()
-        }
-        files: dict[str, Any] = {}
-        stages = [
-            _stage(selected[name], prefix, upstream[name], needed, sources, files)
-            for name in TopologicalSorter(upstream).static_order()
-        ]
+        with Repo(str(root)) as repo:  # the root itself, or a folder above it
+            stages, listed = _stages(repo, root, prefix)
     except (DvcException, OSError) as error:
         raise GraphError(_explained(root, error)) from None
     if not stages:
@@ -200,6 +172,37 @@ def read(root: Path, prefix: str = "") -> dict[str, Stage]:
         stage.name: replace(stage, op=op, metrics=stage.metrics + _outside(stage, listed))
         for stage, op in zip(stages, _ops(stages), strict=True)
     }
+
+
+def _stages(repo: Repo, root: Path, prefix: str) -> tuple[list[Stage], list[str]]:
+    """Return the stages, upstream first, and the paths of the metrics that dvc.yaml lists for itself."""
+    graph = repo.index.graph
+    selected = {
+        str(s.name): s
+        for s in graph
+        if isinstance(s, PipelineStage) and s.cmd and _same(s.path, root / "dvc.yaml")
+    }
+    if elsewhere := [name for name, s in selected.items() if not _same(s.wdir, root)]:
+        raise GraphError(f"dvc.yaml: stage {elsewhere[0]!r} has a wdir: write paths from the root instead")
+    needed = [path for s in selected.values() for path in _paths(d for d in s.deps if d not in s.params)]
+    made = [path for s in selected.values() for path in _paths(s.outs)]
+    sources = {
+        path: md5(repo, root / path)
+        for path in dict.fromkeys(needed)
+        if not any(overlap(path, out) for out in made)
+    }
+    listed = [path for file in {s.dvcfile for s in selected.values()} for path in file.metrics]
+    # By name, not by `addressing`: that is relative to the folder in which this process happens to be.
+    names = {s: name for name, s in selected.items()}
+    upstream = {
+        name: tuple(sorted(names[d] for d in graph.successors(s) if d in names)) for s, name in names.items()
+    }
+    files: dict[str, Any] = {}
+    stages = [
+        _stage(selected[name], prefix, upstream[name], needed, sources, files)
+        for name in TopologicalSorter(upstream).static_order()
+    ]
+    return stages, listed
 
 
 def _same(one: str, other: Path) -> bool:

@@ -39,7 +39,7 @@ def tags(
 
 
 def _read(entry: Entry, upstream: Stage, made: Entry, now: Now | None) -> str:
-    """Return the version of `upstream`, marked as OTHER if the stage of `entry` has read an older one."""
+    """Return the version of `upstream`, with the prefix OTHER if the stage read an older version."""
     outs = {out["path"]: out.get("md5") for out in made.outs}
     for path, digest in entry.deps.items():
         for out in (o for o in outs if overlap(path, o)):

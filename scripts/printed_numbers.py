@@ -79,16 +79,16 @@ def numbers(tree: object, name: str) -> dict[str, float]:
     return {key.replace("by seed.", "seed-"): n for key, n in values if isinstance(n, (int, float))}
 
 
-def differences(page: Path, numbers: Path) -> list[str]:
-    """Return a line for each number of a page that differs from its result, or has none, and for comments
-    that cannot be read.
+def differences(page: Path, folder: Path) -> list[str]:
+    """Return a line for each number that differs from its result or has no result, and for each comment that
+    cannot be read.
     """
     text, lines = page.read_text("utf-8"), []
     blocks = _BLOCK.findall(text)
     if unread := text.count("<!-- numbers") - len(blocks):
         lines.append(f"{page}: {unread} comments are not of the form <!-- numbers study: names -->")
     for study, pattern, block in blocks:
-        file = numbers / f"{study}.json"
+        file = folder / f"{study}.json"
         if not file.exists():
             lines.append(f"{page}: there is no {file.name}")
             continue
@@ -96,10 +96,10 @@ def differences(page: Path, numbers: Path) -> list[str]:
         names, shown = expanded(pattern), _DECIMAL.findall(block)
         if len(names) != len(shown):
             lines.append(f"{page}: {pattern}: {len(names)} names for {len(shown)} numbers")
-        for name, text in zip(names, shown, strict=False):
-            digits = len(text.partition(".")[2])
-            if name not in results or f"{float(text):.{digits}f}" != f"{results[name]:.{digits}f}":
-                lines.append(f"{page}: {study} {name}: {text} is {results.get(name, 'not there')}")
+        for name, number in zip(names, shown, strict=False):
+            digits = len(number.partition(".")[2])
+            if name not in results or f"{float(number):.{digits}f}" != f"{results[name]:.{digits}f}":
+                lines.append(f"{page}: {study} {name}: {number} is {results.get(name, 'not there')}")
     return lines
 
 

@@ -280,6 +280,7 @@ BAD = {
     "one.npy": (lambda p: np.save(p, VECTORS[:1]), "1 vector: nothing to align"),
     "same.npy": (lambda p: np.save(p, np.ones((50, 4))), "all 50 vectors are the same"),
     "flat.npy": (lambda p: np.save(p, np.ones(9)), "not one vector of numbers per row"),
+    "none.faiss": (Path.touch, "none.faiss: an empty file"),
     "ivf.faiss": (content(b"IwPQ" + bytes(60)), "no FAISS index of whole vectors"),
     "centroids.faiss": (content(b"IwFl" + FLAT[4:37] + bytes(16) + b"IxPQ"), "export the vectors"),
     "bits.db": (lambda p: vec0(p, VECTORS, columns="(embedding bit[256])"), "are bits, which are not read"),
@@ -300,7 +301,7 @@ BAD = {
     "long.csv": (lines("0.5,2", "3,4,5"), "row 1 has 3 fields"),
     "chroma": (
         lambda p: (write_chroma(p), shutil.rmtree(p / "s")),
-        "folder s, which has most vectors, is missing",
+        "most vectors are in folder s, which is missing: copy it, too",
     ),
     "empty": (Path.mkdir, r"a folder with no \*\.parquet, no \*\.lance and no chroma\.sqlite3"),
     "dimensions": (
@@ -693,6 +694,7 @@ def test_a_gate_names_each_target_that_is_missed(gated, yaml, lines):
         ("leakage: 2", ()),
         ("defence: drop 0.1", ()),
         ("leakage: true", ()),
+        ("leakage: '0.5'", ()),
         ("facts: 0.1", ()),
         ("- a", ()),
         ("leakage: 0.5", ("--defences", "")),

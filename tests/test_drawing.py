@@ -9,7 +9,7 @@ import torch
 
 from pipelines import evaluate, evaluate_image_text
 from pipelines.measures.vectors import centred_unit
-from pipelines.pages import drawing
+from pipelines.pages import drawing, pictures
 from pipelines.runtime import store
 from tests.small import normal, study_of
 
@@ -90,3 +90,9 @@ def test_pairs_are_drawn_at_intervals_and_where_true():
     rows = torch.arange(10.0)[:, None].expand(10, 10)
     spread = evaluate_image_text.sample(rows, pmi, most=5).filter("true")["similarity"]
     assert spread.to_list() == [0, 2, 4, 6, 8]
+
+
+def test_a_picture_that_fails_is_closed(tmp_path):
+    with pytest.raises(ZeroDivisionError), pictures.figure(tmp_path / "a.png"):
+        _ = 1 / 0
+    assert not pictures.plt.get_fignums()

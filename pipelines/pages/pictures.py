@@ -23,10 +23,12 @@ LINES = 60  # texts whose two vectors are joined
 def figure(path: Path, **subplots: Any) -> Iterator[tuple[Any, Any]]:
     """Yield a figure and its axes, and write it: atomically, and the same bytes for the same data."""
     fig, axes = plt.subplots(layout="constrained", dpi=120, **subplots)
-    yield fig, axes
-    with store.atomic(path) as draft:
-        fig.savefig(draft, format="png", metadata={"Software": None})
-    plt.close(fig)
+    try:
+        yield fig, axes
+        with store.atomic(path) as draft:
+            fig.savefig(draft, format="png", metadata={"Software": None})
+    finally:
+        plt.close(fig)
 
 
 def success(path: Path, panels: dict[str, dict[str, dict[int, list[float]]]], of: str) -> None:

@@ -52,27 +52,28 @@ def main(verb: Callable[..., None]) -> None:
 
 
 def _run(verb: Callable[..., None]) -> None:
-    name, row = verb.__name__, None
-    table = params.Study.table_by_verb().get(name)
+    command, row = verb.__name__, None
+    table = params.Study.table_by_verb().get(command)
     if {"-h", "--help"} & set(sys.argv):
         return _help(verb, table)
     study, text = params.load(), intact.PARAMS.read_bytes()
-    if table:  # else the stage reads the whole study
+    name = command  # of a stage that reads the whole study
+    if table:
         if len(sys.argv) != 2:
-            raise BadInput(f"usage: python -m pipelines.{name} <row of {table} in params.yaml>; or --help")
-        name = sys.argv[1].removeprefix(f"{name}@")
+            raise BadInput(f"usage: python -m pipelines.{command} <row of {table} in params.yaml>; or --help")
+        name = sys.argv[1].removeprefix(f"{command}@")
         row = params.find(f"params.yaml: {table}", name, getattr(study, table))
     elif len(sys.argv) > 1:
-        raise BadInput(f"usage: python -m pipelines.{name}, without arguments; or --help")
+        raise BadInput(f"usage: python -m pipelines.{command}, without arguments; or --help")
     if os.environ.get("RANK", "0") == "0":
-        store.sweep_drafts(verb.__name__, name)
+        store.sweep_drafts(command, name)
     if launch.needed(processes := getattr(row, "processes", 1)):
         launch.launch(processes)
         return
     freeze_gc()
-    paths = _code(verb.__name__, row)
+    paths = _code(command, row)
     code = _digests(paths)
-    with track.run(verb.__name__, name, row, study.study, study.named(row) if row else {}) as run:
+    with track.run(command, name, row, study.study, study.named(row) if row else {}) as run:
         verb(name, row, study, run)
         now = _digests(paths)
         changed = [path for path in paths if now.get(path) != code.get(path)]

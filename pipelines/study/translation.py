@@ -122,7 +122,7 @@ class AlignJointly(Fitted):
     paired: Annotated[tuple[str, ...], Ref("embed")] = ()  # spaces of the same texts
     splits: tuple[str, str] | None = None  # of a dump's texts, and of those of the spaces in `paired`
     # Into how many parts the texts are divided. Each space gets one; spaces in `paired` share one. None: as
-    # many as are needed. A row that another one extends must leave parts for that row's new spaces
+    # many as are needed. If another row extends this one, set `parts` high enough for the spaces that it adds
     parts: Count | None = None
 
     def check_alone(self) -> None:
@@ -230,14 +230,18 @@ class Evaluate(Translated):
     queries: Text | None = None
 
 
+def aligner_names() -> list[str]:
+    """Return the names of the aligners: of each package in pipelines/aligners but `core`."""
+    folder = Path(__file__).parents[1] / "aligners"
+    return sorted(m.name for m in iter_modules([str(folder)]) if m.ispkg and m.name != "core")
+
+
 def aligner_module(aligner: Any) -> Any:
-    """Return the module `pipelines.aligners.<aligner>`. Every package there but `core` is an aligner.
+    """Return the module `pipelines.aligners.<aligner>`.
 
     Raises ValueError if there is none of this name, if it cannot be imported, or if it lacks something.
     """
-    folder = Path(__file__).parents[1] / "aligners"
-    names = sorted(m.name for m in iter_modules([str(folder)]) if m.ispkg and m.name != "core")
-    if aligner not in names:
+    if aligner not in (names := aligner_names()):
         hint = nearest(str(aligner), names) or f"; there are: {', '.join(names)}"
         raise ValueError(f"there is no aligner {aligner!r}{hint}")
     try:

@@ -430,14 +430,14 @@ def leaks(
     read, right = (nearest_labels(x, best, labels) for x in (translated, true))
     stated = [facts.annotate(text) for text in truth[: len(guesses)]]
     of_others = guesses[1:] + guesses[:1]
-    checked, by_others = (facts.check(said, stated) for said in (guesses, of_others))
-    recovered, lucky = (sum(fact.recovered for fact in of) for of in (checked, by_others))
+    counts, by_others = (facts.check(said, stated) for said in (guesses, of_others))
+    recovered, lucky = (sum(fact.recovered for fact in of) for of in (counts, by_others))
     found = int((nearest == torch.arange(len(truth))).sum())
     same_label, commonest = int((read == right).sum()), int(right.bincount().max())
     return [
         {"what": "texts", "found": found, "of": len(truth), "floor": 1},
         {"what": "labels", "found": same_label, "of": len(truth), "floor": commonest},
-        {"what": "facts", "found": recovered, "of": len(checked), "floor": lucky},
+        {"what": "facts", "found": recovered, "of": len(counts), "floor": lucky},
     ]
 
 

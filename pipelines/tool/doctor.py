@@ -15,6 +15,7 @@ import pipelines
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
 from pipelines.study.reading import read
+from pipelines.study.translation import aligner_names
 from pipelines.tool import Answer
 from pipelines.tool.encoders import cache, installed
 
@@ -83,10 +84,10 @@ def ls(args: Namespace) -> Answer:
 def aligners() -> dict[str, str]:
     """Return each aligner with the first paragraph of its docstring. None of them is imported."""
     found = {}
-    for path in sorted(Path(pipelines.__path__[0]).glob("aligners/*/__init__.py")):
-        if path.parent.name != "core":
-            said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-            found[path.parent.name] = " ".join(said.split("\n\n")[0].split())
+    for name in aligner_names():
+        text = Path(pipelines.__path__[0], "aligners", name, "__init__.py").read_text(encoding="utf-8")
+        said = ast.get_docstring(ast.parse(text)) or ""
+        found[name] = " ".join(said.split("\n\n")[0].split())
     return found
 
 

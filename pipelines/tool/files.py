@@ -1,5 +1,6 @@
 """The files of vectors that a command reads and writes."""
 
+import csv
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from itertools import chain
@@ -33,12 +34,20 @@ def check_choices(args: Namespace) -> None:
 
 
 def sides(args: Namespace, first: str, second: str) -> list[Stored]:
-    """Return the vectors of two files. `--column` and `--collection` may be FIRST,SECOND."""
-    columns, collections = (
-        given.split(",", 1) if given and "," in given else [given, given]
-        for given in (args.column, args.collection)
-    )
-    return [*map(Stored, map(located, (first, second)), columns, collections)]
+    """Return the vectors of two files. `--column` and `--collection` may be FIRST,SECOND; one may be empty.
+
+    A name with a comma stands in double quotes. Raises BadInput for more than two names.
+    """
+    of_each = []
+    for option, given in (("column", args.column), ("collection", args.collection)):
+        parts = [given]
+        if given and "," in given:
+            [parts] = csv.reader([" ".join(given.split())], skipinitialspace=True)  # csv refuses line breaks
+        if len(parts) > 2:
+            hint = "more than FIRST,SECOND; a name with a comma stands in double quotes"
+            raise BadInput(f"--{option} {given}: {hint}")
+        of_each.append((parts[0], parts[-1]))
+    return [*map(Stored, map(located, (first, second)), *of_each)]
 
 
 def cloud(stored: Stored) -> Tensor:
@@ -47,7 +56,7 @@ def cloud(stored: Stored) -> Tensor:
 
 
 def left_out(path: Path, source: Stored) -> list[str]:
-    """Return a line if `write` leaves out columns that the source may have."""
+    """Return a warning if `write` would drop columns other than the vectors."""
     if source.path.suffix.lower() == ".npy" or (path.suffix.lower() != ".npy" and _table(source)):
         return []
     return [f"{path}: only vectors; other columns, such as ids, are kept from parquet to parquet or arrow"]

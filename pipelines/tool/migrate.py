@@ -98,11 +98,11 @@ def migrate(args: Namespace) -> Answer:
     Exit code 3, and no file, if the map is wrong. Held-out known pairs tell, or else its verdict: without
     pairs, or if the map is right for a part of the vectors.
     """
-    stored, new = sides(args, args.old, args.new)
-    pairs = None if (args.pairs or "").isdecimal() else args.pairs  # a number is no file
-    given = (args.old, args.new, pairs, args.queries, args.old_queries, args.qrels)
+    stored, stored_new = sides(args, args.old, args.new)
+    table = None if (args.pairs or "").isdecimal() else args.pairs  # a number is no file
+    given = (args.old, args.new, table, args.queries, args.old_queries, args.qrels)
     check_output(args.out, stored, [*filter(None, given)])
-    old, new = Index.of(stored), Index.of(new)
+    old, new = Index.of(stored), Index.of(stored_new)
     judged = Judged.of(args, old, new.vectors.shape[1])
     known = known_pairs(args.pairs, old, new)
     held = torch.arange(len(known)) % HELD_OUT == HELD_OUT - 1
@@ -121,8 +121,8 @@ def migrate(args: Namespace) -> Answer:
 
     # 2. Measure each map on the test pairs.
     top1, foscttm = {}, {}
-    for name, map in maps.items():
-        top1[name], foscttm[name] = measure(map, old, new, test)
+    for name, translator in maps.items():
+        top1[name], foscttm[name] = measure(translator, old, new, test)
     best = max(maps, key=lambda name: (top1[name], -foscttm[name]))
     partial = verdict.label == "partial" and best == "unpaired"
     label = verdict.label
@@ -130,12 +130,7 @@ def migrate(args: Namespace) -> Answer:
         label = "aligned" if foscttm[best] <= RIGHT else "failed"
     lines = [f"verdict on the unpaired map: {verdict.short}, {len(old.vectors)} vectors"]
     if pairs:
-        found = f"of {len(test)} known pairs: the true vector is the nearest of {len(new.vectors)}"
-        right = f"(right: at most {RIGHT})"
-        lines += [
-            f"{name}: {share * len(test):.0f} {found}; FOSCTTM {foscttm[name]:.3f} {right}"
-            for name, share in top1.items()
-        ]
+        lines += on_pairs(top1, foscttm, len(test), len(new.vectors))
         if (verdict.label, label) == ("aligned", "failed"):
             lines.append("the known pairs contradict the verdict: are they pairs of the same texts?")
     data = {"verdict": asdict(verdict), "map": best, "out": None}
@@ -153,6 +148,15 @@ def migrate(args: Namespace) -> Answer:
     write(args.out, stored, maps[best], parts if partial else None)
     lines += [f"{args.out}: {len(old.vectors)} vectors, moved by the map {best}", *left_out(args.out, stored)]
     return Answer(lines, data | {"out": str(args.out)})
+
+
+def on_pairs(top1: dict[str, float], foscttm: dict[str, float], pairs: int, vectors: int) -> list[str]:
+    """Return a line for each map, by name: how many of the known pairs it finds among so many vectors."""
+    found = f"of {pairs} known pairs: the true vector is the nearest of {vectors}"
+    return [
+        f"{name}: {share * pairs:.0f} {found}; FOSCTTM {foscttm[name]:.3f} (right: at most {RIGHT})"
+        for name, share in top1.items()
+    ]
 
 
 def known_pairs(pairs: str | None, old: Index, new: Index) -> Tensor:
@@ -189,14 +193,14 @@ def paired_ids(pairs: str, old: Index) -> list[list[str]]:
     return ids
 
 
-def measure(map: Translator, old: Index, new: Index, pairs: Tensor) -> tuple[float, float]:
+def measure(translator: Translator, old: Index, new: Index, pairs: Tensor) -> tuple[float, float]:
     """Return top-1 and FOSCTTM of pairs (k, 2) among all new vectors; 0 and 1 without pairs."""
     if not len(pairs):
         return 0.0, 1.0
     true = pairs[:, 1]
     others = ~torch.isin(torch.arange(len(new.vectors)), true)
     keys = torch.cat([new.vectors[true], new.vectors[others]])
-    moved, mean = map(old.vectors[pairs[:, 0]]), keys.mean(0)
+    moved, mean = translator(old.vectors[pairs[:, 0]]), keys.mean(0)
     normalized = torch.nn.functional.normalize(moved - mean, dim=1)
     rank = translation.ranks(normalized, centred_unit(keys))
     return float((rank <= 1).float().mean()), float((rank - 1).mean() / (len(keys) - 1))

@@ -25,8 +25,8 @@ def with_documents(frame: pl.DataFrame, where: str) -> pl.DataFrame:
 
     `same_as` is the id of the first near-duplicate of a text, or its own id. Documents with near-duplicates
     merge, those with the most similar texts first, unless they would become too large (LARGEST, SMALL). A
-    merged document has the name of its first. Of two near-duplicates that remain in different documents the
-    later one is dropped, and one line says how many were.
+    merged document has the name of its first. If near-duplicates stay in different documents, drop the later
+    text. Print how many were dropped.
     """
     named = frame["document"]
     i, j = near_duplicates(frame["text"])

@@ -80,8 +80,10 @@ def test_metrics(study: Study, name: str) -> dict[str, Any] | None:
 
 
 def image_text(study: Study) -> Finding | None:
-    """Compare point sets and single vectors: of the largest dimension that both have, else the first of
-    each.
+    """Compare point sets and single vectors.
+
+    Compare both kinds at the largest dimension that both have; without one, compare the first row of each
+    kind.
     """
     every = {n: row for n, row in measured(study, "evaluate_image_text").items() if "zero_shot" in row[1]}
     if not every:

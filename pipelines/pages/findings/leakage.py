@@ -89,8 +89,11 @@ def strongest(study: Study, leaks: Leaks) -> str:
 
 
 def by(study: Study, row: Attributes | Invert) -> str:
-    """Describe the fit, such as `wasserstein, unpaired`; with ORACLE for an oracle, the fit's corpora if
-    they differ from the attacked one, and the verdicts unless most seeds are aligned.
+    """Describe the fit, such as `wasserstein, unpaired`.
+
+    An oracle is marked as ORACLE.
+    If the fit's corpora differ from the attacked one, name them.
+    Unless most seeds are aligned, give the verdicts.
     """
     fit = study.translators()[row.translator]
     fitted_on = " and ".join(study.corpora_of(fit))

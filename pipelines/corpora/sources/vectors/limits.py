@@ -39,7 +39,8 @@ def stacked(path: Path, rows: Iterable[tuple[str, np.ndarray | None]]) -> Blocks
     Raises BadInput if dimensions differ, or if no row has a vector.
     """
     held: list[np.ndarray] = []
-    waiting, missing, step = 0, np.empty(0), 0  # waiting: rows before the first vector, which tells the width
+    # waiting: rows without a vector at the start: their width is not known yet
+    waiting, missing, step = 0, np.empty(0), 0
     for place, row in rows:
         if not step:
             if row is None:

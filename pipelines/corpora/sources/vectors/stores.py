@@ -54,6 +54,8 @@ def faiss(path: Path) -> Blocks:
     """
     with open(path, "rb") as file:
         code = _code(path, file)
+        if not code:
+            raise BadInput(f"{path}: an empty file")
         if code in (b"IxMp", b"IxM2"):
             _faiss_head(file)
             code = _code(path, file)
@@ -206,7 +208,7 @@ def chroma(folder: Path, collection: str | None) -> Blocks:
                 yield from _segment(place)
             elif segment in seen and _sequence(seen[segment]) > 0:
                 raise BadInput(
-                    f"{folder}: folder {segment}, which has most vectors, is missing: copy it, too"
+                    f"{folder}: most vectors are in folder {segment}, which is missing: copy it, too"
                 )
         after = max((_sequence(seen[s]) for s in segments if s in seen), default=-1)
         # Keep the last entry of each id: with max(), SQLite takes the other columns from that row.
@@ -222,7 +224,11 @@ def chroma(folder: Path, collection: str | None) -> Blocks:
 
 
 def _database(path: Path) -> sqlite3.Connection:
-    """Open a database to read. All queries together may take about as many steps as it has bytes."""
+    """Open a database to read.
+
+    SQLite stops once all queries together took about one step per byte of the file, so a hostile file cannot
+    run for ever.
+    """
     log = path.with_name(f"{path.name}-wal")
     if log.is_file() and log.stat().st_size:
         hint = f"sqlite3 {path.name} 'pragma wal_checkpoint(truncate)'"
