@@ -14,6 +14,7 @@ from torch.nn.functional import cross_entropy, normalize
 from torch.nn.utils.rnn import pad_sequence
 
 from pipelines.inverters import EMPTY, Draft
+from pipelines.runtime.device import random_states, restore_random_states
 from pipelines.runtime.files import load_state, save_state
 from pipelines.runtime.log import Log
 from pipelines.runtime.progress import progress
@@ -179,10 +180,9 @@ def minimise(
         if log and (step % 20 == 0 or step == total):
             log({"inverter_loss": loss.item()}, step)
         if checkpoint and step % steps == 0:
-            random = {"generator": generator.get_state(), "cpu": torch.get_rng_state()}
-            random |= {"cuda": torch.cuda.get_rng_state(device)} if device.type == "cuda" else {}
             states = {name: part.state_dict() for name, part in parts.items()}
-            save_state(checkpoint, states | {"step": step, "random": random})
+            random = {"random": random_states(device), "generator": generator.get_state()}
+            save_state(checkpoint, states | random | {"step": step})
     model.eval()
 
 
@@ -191,11 +191,8 @@ def _restored(parts: dict[str, Any], generator: torch.Generator, file: Path, dev
     state = load_state(file, device)
     for name, part in parts.items():
         part.load_state_dict(state[name])
-    random = {name: x.cpu() for name, x in state["random"].items()}
-    generator.set_state(random["generator"])
-    torch.set_rng_state(random["cpu"])
-    if "cuda" in random:
-        torch.cuda.set_rng_state(random["cuda"], device)
+    generator.set_state(state["generator"].cpu())
+    restore_random_states(state["random"], device)
     return state["step"]
 
 

@@ -1,6 +1,7 @@
 """The device on which a stage computes."""
 
 import os
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
 import torch
@@ -45,6 +46,19 @@ def resolve(name: str = "auto", float64: bool = False) -> torch.device:
 def forked(device: torch.device) -> AbstractContextManager[None]:
     """Restore the random states of the CPU and of this device at the end of the block."""
     return torch.random.fork_rng([device] if device.type != "cpu" else [], device_type=device.type)
+
+
+def random_states(device: torch.device) -> dict[str, torch.Tensor]:
+    """Return torch's random states of the CPU and of this device, for a checkpoint."""
+    on_gpu = {"cuda": torch.cuda.get_rng_state(device)} if device.type == "cuda" else {}
+    return {"cpu": torch.get_rng_state()} | on_gpu
+
+
+def restore_random_states(states: Mapping[str, torch.Tensor], device: torch.device) -> None:
+    """Continue from what `random_states` returned."""
+    torch.set_rng_state(states["cpu"].cpu())
+    if "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"].cpu(), device)
 
 
 def _count(kind: str) -> int:

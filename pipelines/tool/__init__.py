@@ -2,6 +2,7 @@
 MLflow.
 """
 
+import csv
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,3 +14,9 @@ class Answer:
     lines: list[str]
     data: dict[str, Any] = field(default_factory=dict)
     code: int = 0
+
+
+def names_in(text: str) -> list[str]:
+    """Return names separated by commas; one with a comma stands in double quotes."""
+    [names] = csv.reader([" ".join(text.split())], skipinitialspace=True)  # csv refuses line breaks
+    return names

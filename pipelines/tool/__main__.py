@@ -5,7 +5,6 @@ is wrong (`migrate`), 130 Ctrl-C.
 """
 
 import argparse
-import csv
 import json
 import os
 import sys
@@ -21,7 +20,7 @@ from typing import Any
 from pipelines import freeze_gc
 from pipelines.runtime.errors import BadInput, cut
 from pipelines.runtime.files import say
-from pipelines.tool import Answer
+from pipelines.tool import Answer, names_in
 
 CODES = "exit codes: 0 done, 1 error, 2 bad input, 3 a target missed or (migrate) a wrong map, 130 Ctrl-C"
 STORES = "a file, or a folder of parquet, Chroma or LanceDB: docs/audit.md lists the formats"
@@ -133,9 +132,7 @@ def commands() -> Parser:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    """Return names separated by commas; one with a comma stands in double quotes."""
-    [names] = csv.reader([" ".join(text.split())], skipinitialspace=True)  # csv refuses line breaks
-    return tuple(name.strip() for name in names if name.strip())
+    return tuple(name.strip() for name in names_in(text) if name.strip())
 
 
 def _json(parser: Parser, default: Any = False) -> None:

@@ -1,6 +1,5 @@
 """The files of vectors that a command reads and writes."""
 
-import csv
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from itertools import chain
@@ -20,6 +19,7 @@ from pipelines.corpora.core.files import located
 from pipelines.corpora.sources.vectors import Stored, formats
 from pipelines.runtime.errors import BadInput, listed
 from pipelines.runtime.files import atomic, check_writable, reading, sweep
+from pipelines.tool import names_in
 
 WRITTEN = (".parquet", ".arrow", ".npy")
 
@@ -42,7 +42,7 @@ def sides(args: Namespace, first: str, second: str) -> list[Stored]:
     for option, given in (("column", args.column), ("collection", args.collection)):
         parts = [given]
         if given and "," in given:
-            [parts] = csv.reader([" ".join(given.split())], skipinitialspace=True)  # csv refuses line breaks
+            parts = names_in(given)
         if len(parts) > 2:
             hint = "more than FIRST,SECOND; a name with a comma stands in double quotes"
             raise BadInput(f"--{option} {given}: {hint}")

@@ -15,6 +15,7 @@ from pipelines.aligners.vec2vec import losses
 from pipelines.aligners.vec2vec.graph import Replayed
 from pipelines.aligners.vec2vec.networks import Discriminator, Tied, Vec2Vec
 from pipelines.aligners.vec2vec.settings import Settings
+from pipelines.runtime.device import random_states, restore_random_states
 from pipelines.runtime.errors import BadInput
 
 LATENT = ("latent", "latent_back")  # discriminators of latents; the others have their encoder's name
@@ -208,18 +209,14 @@ class Training:
         """Return all that the next step depends on, with torch's random state. Raises BadInput as `check`."""
         self.check()
         states = {name: part.state_dict() for name, part in self._parts().items()}
-        cuda = torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None
-        random = {"random": torch.get_rng_state(), "cuda": cuda}
-        return states | random | {"done": self.done}
+        return states | {"random": random_states(self.device), "done": self.done}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from what `state` returned. Call it before the first step."""
         for name, part in self._parts().items():
             part.load_state_dict(state[name])
         self.done = state["done"]
-        torch.set_rng_state(state["random"].cpu())
-        if state["cuda"] is not None:
-            torch.cuda.set_rng_state(state["cuda"].cpu(), self.device)
+        restore_random_states(state["random"], self.device)
 
     def _parts(self) -> dict[str, Any]:
         names = ("model", "discriminators", "optimiser", "disc_optimiser")
