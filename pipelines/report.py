@@ -18,7 +18,7 @@ from pipelines.pages.tables.study import published_table, reproduce
 from pipelines.pages.tables.translation import corpora_table, judged_table, retrieval_table, translation_table
 from pipelines.runtime import intact, stage, store, track
 from pipelines.runtime.errors import BadInput
-from pipelines.runtime.files import say
+from pipelines.runtime.files import say, write_text
 from pipelines.study.params import Study
 
 TABLES = (
@@ -64,8 +64,7 @@ def write(study: Study, run: track.Run) -> None:
     sections = ["\n".join(lines) for lines_of in TABLES if (lines := lines_of(study))]
     markdown = "\n\n".join([*beginning(study, found), contents(sections), *sections]) + "\n"
     path = page.write(store.REPORT / "report.html", f"{study.study}: universal geometry", markdown)
-    with store.atomic(path.with_name("findings.md")) as draft:
-        draft.write_text(alone(study, found, path), encoding="utf-8")
+    write_text(path.with_name("findings.md"), alone(study, found, path))
     for file in (path.name, "report.md", "findings.md"):
         run.artifact(path.with_name(file))
     for picture in sorted(drawing.FOLDER.glob("*.png")):

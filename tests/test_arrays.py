@@ -10,7 +10,7 @@ import torch
 
 import pipelines
 from pipelines.aligners import wasserstein_procrustes
-from pipelines.aligners.core.translator import Linear, best_seed, load_aligned, save
+from pipelines.aligners.core.translator import Linear, best_seed, load, load_aligned, save
 from pipelines.aligners.core.verdict import Verdict, other_texts
 from pipelines.fitting import arrays, fits
 from pipelines.runtime import progress
@@ -40,6 +40,14 @@ def test_load_takes_the_best_verdict_or_a_seed(row):
         assert (type(translated), translated.dtype) == (np.ndarray, np.float32)
         assert torch.equal(translator(same), linear(seed)(same))
         assert (translated == translator(same).numpy()).all()
+
+
+def test_a_name_with_a_dot_is_a_translator_of_its_own(tmp_path):
+    for version in (1, 2):
+        save(linear(version), tmp_path / f"minilm.v{version}")
+    x = torch.ones(1, 6)
+    for version in (1, 2):
+        assert torch.equal(load(tmp_path / f"minilm.v{version}")(x), linear(version)(x))
 
 
 def test_load_reads_one_seed_alone(row):

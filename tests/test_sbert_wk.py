@@ -116,6 +116,8 @@ def test_layers_are_compared_with_the_prompt_and_a_single_one_has_no_table_of_wo
     with_prompt = layers.compare(model, TEXTS, "the old ")[0]
     assert torch.equal(with_prompt, layers.compare(model, ["the old " + text for text in TEXTS])[0])
     assert not torch.equal(with_prompt, layers.compare(model, TEXTS)[0])
+    model[0].tokenizer.model_max_length = int(1e30)  # as tokenizers without a bound have it
+    assert torch.equal(with_prompt, layers.compare(model, TEXTS, "the old ")[0])
     del model[0].model.encoder.layer[1:]
     cosines, words = layers.compare(model, TEXTS * 5)
     assert cosines.shape == (2, 2)

@@ -207,7 +207,6 @@ def test_head_and_start_from_a_trained_folder(corpora):
 def test_a_plain_checkpoint_is_a_start_and_an_encoder(corpora):
     """Without modules.json, the pooling is the mean of the tokens, or the one that a row names."""
     transformer = scratch.network(TEXTS, Network(**NETWORK), 0, Path("plain"))
-    Path("plain", "sentence_bert_config.json").unlink()
     run(start="plain", network=None, steps=0, head="none", pooling="mean")
     hidden = transformer.model.eval()(**trained().tokenizer(TEXTS[:1], return_tensors="pt"))
     mean, cls = hidden.last_hidden_state[0].mean(0), hidden.last_hidden_state[0, 0]

@@ -1,6 +1,5 @@
 """A small untrained BERT: a WordPiece vocabulary learnt from the corpus, and weights drawn from a seed."""
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,8 +33,6 @@ def network(texts: Sequence[str], shape: Network, seed: int, folder: Path) -> Tr
         torch.manual_seed(seed)
         BertModel(config).save_pretrained(folder)  # with its unused pooler, which loading would else draw
     tokenizer.save_pretrained(folder)
-    settings = json.dumps({"max_seq_length": shape.positions})
-    (folder / "sentence_bert_config.json").write_text(settings, encoding="utf-8")
     return Transformer(str(folder))
 
 

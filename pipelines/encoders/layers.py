@@ -34,7 +34,7 @@ def compare(
     options = {"padding": True, "truncation": True, "return_tensors": "pt"}
     for i in range(0, len(texts), BATCH):
         batch = [prompt + text for text in texts[i : i + BATCH]]
-        features = tokenizer(batch, max_length=model.max_seq_length, **options).to(model.device)
+        features = tokenizer(batch, **options).to(model.device)
         used = words_of(tokenizer, features)
         hidden = transformer.model(**features, output_hidden_states=True, return_dict=True).hidden_states
         cosines.append(layer_cosines([layer[used] for layer in hidden]).cpu())

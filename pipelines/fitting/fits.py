@@ -23,7 +23,7 @@ from pipelines.aligners.core.verdict import REPLICATE_SEED, Verdict, judge
 from pipelines.runtime import store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
-from pipelines.runtime.files import atomic
+from pipelines.runtime.files import write_text
 from pipelines.runtime.log import Log
 from pipelines.runtime.progress import about
 from pipelines.runtime.threads import side_by_side
@@ -286,8 +286,7 @@ def log_other_ranks(work: Work) -> None:
 def write_verdicts(folder: Path, verdicts: Mapping[int, Verdict]) -> None:
     """Write verdicts.json: a verdict for each seed."""
     by_seed = {seed: asdict(verdict) for seed, verdict in verdicts.items()}
-    with atomic(folder / "verdicts.json") as draft:
-        draft.write_text(json.dumps(by_seed, indent=2) + "\n", encoding="utf-8")
+    write_text(folder / "verdicts.json", json.dumps(by_seed, indent=2) + "\n")
 
 
 def summary(verdicts: Mapping[int, Verdict]) -> dict[str, Any]:

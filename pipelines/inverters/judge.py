@@ -65,8 +65,7 @@ def _leaks(question: str, s: Settings, cache: Path) -> bool:
         return json.loads(kept.read_text(encoding="utf-8"))["leaks"]
     said = re.findall(r"\b(?:yes|no)\b", _answer(question, s).casefold())  # as in "**Yes**", "Answer: no"
     leaks = said[:1] == ["yes"]
-    with files.atomic(kept) as draft:
-        draft.write_text(json.dumps({"leaks": leaks, "model": s.model}), encoding="utf-8")
+    files.write_text(kept, json.dumps({"leaks": leaks, "model": s.model}))
     return leaks
 
 

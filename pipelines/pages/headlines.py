@@ -20,6 +20,7 @@ from pipelines.measures import Measure, image_text, retrieval, similarity, trans
 from pipelines.pages.tables import measured
 from pipelines.pages.tables.leakage import facts_above_floor, labels_above_floor
 from pipelines.runtime import store
+from pipelines.runtime.files import write_text
 from pipelines.study import Evaluate
 from pipelines.study.params import Study
 
@@ -35,8 +36,7 @@ def write(study: Study) -> None:
         for name, (row, metrics) in measured(study, verb).items():
             if numbers := pick(metrics, row, study):
                 rounded = {key: round(value, 4) for key, value in numbers.items()}
-                with store.atomic(FOLDER / verb / f"{name}.json") as draft:
-                    draft.write_text(json.dumps(rounded, indent=2) + "\n", encoding="utf-8")
+                write_text(FOLDER / verb / f"{name}.json", json.dumps(rounded, indent=2) + "\n")
 
 
 def headlines(measures: list[Measure], metrics: dict[str, Any]) -> Numbers:

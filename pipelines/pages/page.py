@@ -11,7 +11,7 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from pipelines.runtime import store
+from pipelines.runtime.files import write_text
 
 GLOSSARY = Path("docs/glossary.md")
 STYLE = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
@@ -23,8 +23,7 @@ def write(path: Path, title: str, markdown: str) -> Path:
     Pictures are named relative to the page.
     """
     for file, text in ((path.with_suffix(".md"), markdown), (path, rendered(title, markdown, path.parent))):
-        with store.atomic(file) as draft:
-            draft.write_text(text, encoding="utf-8")
+        write_text(file, text)
     return path
 
 

@@ -70,6 +70,12 @@ def atomic(path: Path) -> Iterator[Path]:
             draft.unlink(missing_ok=True)
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a text as `atomic` does."""
+    with atomic(path) as draft:
+        draft.write_text(text, encoding="utf-8")
+
+
 def say(text: str, end: str = "\n") -> bool:
     """Print and flush a text. Return False if its reader, such as `head`, has ended; later texts are dropped.
 

@@ -161,8 +161,7 @@ class Upload:
             note = json.loads(Path(path).read_text(encoding="utf-8"))
             if note["began"] == began:
                 ids = {"run": self._run, "experiment": self._experiment}
-                with files.atomic(Path(path)) as draft:
-                    draft.write_text(json.dumps(note | ids) + "\n", encoding="utf-8")
+                files.write_text(Path(path), json.dumps(note | ids) + "\n")
 
     def _end(self, at: int, status: str) -> None:
         self._mlflow.set_terminated(self._run, status, at)

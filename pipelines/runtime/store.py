@@ -35,7 +35,7 @@ import pyarrow as pa
 import torch
 
 from pipelines.runtime.errors import BadInput
-from pipelines.runtime.files import atomic, digest, draft_of, reading, sweep, try_lock, writing
+from pipelines.runtime.files import atomic, digest, draft_of, reading, sweep, try_lock, write_text, writing
 from pipelines.runtime.intact import intact
 from pipelines.study.params import Study
 
@@ -358,8 +358,7 @@ def write_metrics(verb: str, name: str, metrics: dict[str, Any]) -> None:
     """Write nested numbers as JSON, rounded to 6 decimals, so that comparisons show no noise."""
     text = json.dumps(metrics, default=float)  # numbers of NumPy become floats
     rounded = json.loads(text, parse_float=lambda number: round(float(number), 6))
-    with atomic(metrics_path(verb, name)) as draft:
-        draft.write_text(json.dumps(rounded, indent=2) + "\n", encoding="utf-8")
+    write_text(metrics_path(verb, name), json.dumps(rounded, indent=2) + "\n")
 
 
 def read_metrics(verb: str, rows: Iterable[str]) -> dict[str, dict[str, Any]]:

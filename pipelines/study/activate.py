@@ -37,8 +37,7 @@ def activate(path: str | Path, to: str | Path = "params.yaml") -> Path | None:
         kept = next(file for file in backups if not file.exists())
         with files.writing(kept):
             shutil.copyfile(to, kept)
-    with files.atomic(to) as draft:
-        draft.write_text(full_text(Path(path)), encoding="utf-8")
+    files.write_text(to, full_text(Path(path)))
     return kept
 
 

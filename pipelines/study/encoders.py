@@ -136,9 +136,11 @@ class Finetune(Shared):
         return self.start.endswith("scratch.py")
 
     def check(self, where: str, study: Study) -> None:
-        """Raise ValueError for a corpus of vectors without text."""
+        """Raise ValueError for a corpus of vectors without text, and for triplets that would lose words."""
         if study.corpora[self.corpus].source == "vectors":
             raise ValueError(f"{where}.corpus: {self.corpus} has vectors and no texts")
+        if self.augment and study.corpora[self.corpus].kind == "nli":
+            raise ValueError(f"{where}.augment: {self.corpus} has triplets; only single texts lose words")
 
 
 class Similarity(Computed):

@@ -42,7 +42,7 @@ from pipelines.pages import audit as audit_page
 from pipelines.pages.audit import INVERTED, Findings, Tried, best_of
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
-from pipelines.runtime.files import atomic, check_writable
+from pipelines.runtime.files import check_writable, write_text
 from pipelines.tool import Answer, encoders, gate
 
 TOPICS = (
@@ -520,8 +520,7 @@ def run(args: Namespace) -> Answer:
     data = {"page": str(page), "verdict": findings.best.verdict, "advice": advice, "missed": failed}
     data |= asdict(findings)
     del data["inversions"]
-    with atomic(page.with_suffix(".json")) as draft:  # for Dagster's check
-        draft.write_text(json.dumps(data, indent=2, default=str), encoding="utf-8")
+    write_text(page.with_suffix(".json"), json.dumps(data, indent=2, default=str))  # for Dagster's check
     beside = page.with_suffix(".md").name
     texts = ", with the texts that were read" if findings.inversions else ""
     said = [*advice, f"the page{texts}: {page}, and {beside} beside it"]

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from pipelines.measures.vectors import centred_unit, finite
 from pipelines.runtime.errors import BadInput
-from pipelines.runtime.files import atomic, reading
+from pipelines.runtime.files import atomic, reading, write_text
 
 
 class Translator(nn.Module):
@@ -105,31 +105,35 @@ def save(translator: Translator, path: str | Path) -> None:
     """Write `path`.safetensors, then `path`.json. Raises BadInput for a number that is not finite."""
     from safetensors.torch import save_file
 
-    path = Path(path)
-    _check(translator, path)
-    with atomic(path.with_suffix(".safetensors")) as draft:
+    _check(translator, Path(path))
+    weights, about = _files(Path(path))
+    with atomic(weights) as draft:
         save_file({k: v.cpu().contiguous() for k, v in translator.state_dict().items()}, draft)
     kind = f"{type(translator).__module__}:{type(translator).__qualname__}"
     described = json.dumps({"class": kind, "config": translator.config}, indent=2)
-    with atomic(path.with_suffix(".json")) as draft:
-        draft.write_text(described + "\n", encoding="utf-8")
+    write_text(about, described + "\n")
 
 
 def load(path: Path) -> Translator:
     """Read what `save` wrote. Raises BadInput if the class is no translator or a number is not finite."""
     from safetensors.torch import load_file
 
+    weights, about = _files(path)
     with reading(path):
-        described = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+        described = json.loads(about.read_text(encoding="utf-8"))
         module, name = described["class"].split(":")
         ours = module.startswith("pipelines.aligners.")
         kind = getattr(importlib.import_module(module), name, None) if ours else None
         if not (isinstance(kind, type) and issubclass(kind, Translator)):
             raise BadInput(f"{path}: {described['class']} is no translator")
         translator = kind(**described["config"])
-        translator.load_state_dict(load_file(path.with_suffix(".safetensors")))
+        translator.load_state_dict(load_file(weights))
     _check(translator, path)
     return translator.eval()
+
+
+def _files(path: Path) -> tuple[Path, Path]:
+    return path.with_name(f"{path.name}.safetensors"), path.with_name(f"{path.name}.json")
 
 
 def seeds_in(folder: Path) -> list[int]:
