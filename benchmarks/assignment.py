@@ -10,7 +10,7 @@ at random halves. Prints for each repeat both objectives, the share of equal par
 import argparse
 import time
 
-import pylibmgm
+import pylibmgm  # pyright: ignore[reportMissingImports]
 import torch
 from torch import Tensor
 

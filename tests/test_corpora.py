@@ -466,6 +466,12 @@ def test_hub_rows_are_mapped(monkeypatch):
     assert frame["split"].to_list() == ["train"] * 20 + ["dev"]
 
 
+def test_a_hub_sets_own_column_split_may_be_its_labels(monkeypatch):
+    held = Dataset.from_dict({"text": TEXTS[:2], "split": ["news", "sport"]})
+    monkeypatch.setattr("datasets.load_dataset", lambda *_, **__: held)
+    assert collect(of_hub(columns={"labels": "split"}))["labels"].to_list() == [["news"], ["sport"]]
+
+
 def test_one_file_of_a_hub_set_that_holds_several(monkeypatch, tmp_path):
     triple = ("None came.", "n/a", "All came.")
     put("wiki.txt", "one sentence\n")

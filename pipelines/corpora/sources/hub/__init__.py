@@ -28,7 +28,7 @@ def table(p: HubCorpus) -> pl.DataFrame:
         except Exception as error:  # no network, or an unknown id, configuration or split
             raise BadInput(f"hub {p.id}: {message(error, 300)}") from None
         frame = pl.DataFrame(rows, infer_schema_length=None)
-        if "split" not in p.columns:
+        if "split" not in {*p.columns, *p.columns.values()}:
             frame = frame.drop("split", strict=False)
             if "+" in p.hub_split:
                 frame = frame.with_columns(split=pl.lit(split))
