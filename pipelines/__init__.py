@@ -3,6 +3,13 @@
 import gc
 import os
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # what `__getattr__` imports, for editors
+    from pipelines.fitting.arrays import fit as fit
+    from pipelines.fitting.arrays import fit_parts as fit_parts
+    from pipelines.fitting.arrays import load as load
+    from pipelines.fitting.arrays import verdict as verdict
 
 # `python -m pipelines.<verb>` is being started: see `freeze_gc`. sys.argv lacks the name of the module.
 if sys.argv[0] == "-m" and sys.orig_argv[-len(sys.argv)].removeprefix("-m").startswith("pipelines."):
