@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import time
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,8 @@ def repro(own_folder):
     put(".dvc/config", WITHOUT_GIT)
     put("params.yaml", "study: t\nevaluate: {}\n")
     put("wait.py", WAIT)
+    for fifo in "xyz":
+        os.mkfifo(fifo)
 
     lock = open(sender.store_file(".lock"), "ab")  # noqa: SIM115 - no run is sent: so no sender imports MLflow
     assert sender.files.try_lock(lock)
@@ -58,9 +61,9 @@ def ended(process, code=0):
     return said
 
 
-SIDE_BY_SIDE = {
-    "first": {"cmd": f"touch a; {until('b')} && touch a.out", "outs": ["a.out"]},
-    "second": {"cmd": f"touch b; {until('a')} && touch b.out", "outs": ["b.out"]},
+SIDE_BY_SIDE = {  # the first two end only if both run at once: a FIFO opens when both its ends do
+    "first": {"cmd": "timeout 99 sh -c 'echo > x && cat y' > a.out", "outs": ["a.out"]},
+    "second": {"cmd": "timeout 99 sh -c 'cat x && echo > y' > b.out", "outs": ["b.out"]},
     "last": {"cmd": "cat a.out b.out > c.out", "deps": ["a.out", "b.out"], "outs": ["c.out"]},
     "other": {"cmd": "touch d.out", "outs": ["d.out"]},
 }
@@ -77,11 +80,15 @@ def test_stages_run_side_by_side_each_after_what_it_needs(repro):
 
 
 def test_two_runs_at_once_do_not_disturb_each_other(repro):
-    stages = {"a": {"cmd": "echo . >> ran; sleep 2; touch a", "outs": ["a"]}}
+    stages = {"a": {"cmd": "echo . >> ran; cat x; touch a", "outs": ["a"]}}
     both = [repro(stages), repro(stages)]
-    said = ["".join(process.communicate()) for process in both]  # it is busy for a plan, or for a stage
-    assert {process.returncode for process in both} <= {0, 255}
-    assert all("is busy" in out for out, process in zip(said, both, strict=True) if process.returncode)
+    with ThreadPoolExecutor() as pool:
+        ends = [pool.submit(process.communicate) for process in both]
+        wait(ends, return_when=FIRST_COMPLETED)
+        Path("x").write_text("")  # the stage of the other one ends
+    said = {process.returncode: "".join(end.result()) for process, end in zip(both, ends, strict=True)}
+    assert said.keys() == {0, 255}
+    assert "is busy" in said[255]
     assert Path("ran").read_text() == ".\n"
     assert repro(stages).communicate()[0] == "1 stages, all up to date\n"
 
@@ -130,9 +137,7 @@ def test_ctrl_c_and_sigterm_leave_nothing_running(repro, number):
 
 
 def test_jobs_says_how_many_stages_run_at_a_time(repro, monkeypatch):
-    """Each stage ends only if all three run at once: a FIFO opens when both its ends do."""
-    for fifo in "xyz":
-        os.mkfifo(fifo)
+    """Each stage ends only if all three run at once."""
     commands = {"a": "echo > x && cat z", "b": "cat x && echo > y", "c": "cat y && echo > z"}
     stages = {name: {"cmd": f"timeout 99 sh -c '{command}'"} for name, command in commands.items()}
     monkeypatch.setenv("JOBS", "3")
