@@ -178,7 +178,9 @@ def test_an_aligned_fit_on_real_texts_comes_first(study, label):
 )
 def test_the_verdict_alone_judges_vectors_without_texts(study, label, counted, more):
     study = changed(study, evaluate={})
-    store.write_metrics("collect", "mails", {"rows": 1500, "test": 0, "words": 0, "labels": 0})
+    store.write_metrics(
+        "collect", "mails", {"rows": 1500, "test": 0, "documents": 90, "words": 0, "labels": 0}
+    )
     judged("blind", label)
     said = sentence(study)
     assert said.startswith("Vectors of mails (the user's own) were translated to two without a pair (blind)")
@@ -215,6 +217,7 @@ def test_facts_above_the_floor_are_a_leak_and_are_named(study, read, said, named
     inverted(read, 9, 60)
     found = sentence(study)
     assert f"mails (the user's own): {read} of 272 private facts in 60 texts come back" in found
+    assert ("come back, no clear gain over vectors of other texts. " in found) == (not named)
     assert f"Vectors of other texts recover 9 (the floor); the difference is {said}" in found
     assert "True two vectors recover 60 (ORACLE)" in found
     assert ("names: Ann Lee" in "\n".join(inversion_table(study))) == named
@@ -248,6 +251,7 @@ def test_labels_stand_above_the_commonest_ones(study):
         "+9.1 points (95 % interval +6.4 to +11.8). True two vectors reach 72.4 % (ORACLE)."
     )
     labelled(0.29925, 0.208, error=0.07)  # the texts are of few documents
+    assert "get a right label, no clear gain over the commonest labels. " in sentence(study)
     assert "the difference is at floor level, +9.1 points (95 % interval -10.3 to +28.6)" in sentence(study)
     judged("blind", "failed", seeds=1)
     assert "judged 0 of 1 seed aligned, 1 failed" in sentence(study)

@@ -36,9 +36,10 @@ def attribute_inference(study: Study) -> Finding | None:
     methods = ("translated", "majority", "ideal target")
     right = {method: f"{100 * scores[method][f'top{k}']:.1f} %" for method in methods}
     place = "the nearest" if k == 1 else f"one of the {k} nearest"
+    above = "" if leaks[name][1].above_zero else ", no clear gain over the commonest labels"
     sentences = [
         f"{source} -> {target} on {of_corpus(study, row.corpus)}: {right['translated']} of "
-        f"{metrics['examples']:,} texts get a right label.",
+        f"{metrics['examples']:,} texts get a right label{above}.",
         f"The label is {place} of {metrics['labels']} to the translated vector ({by(study, row)}).",
         f"The commonest labels are right for {right['majority']} (the floor); the difference is "
         f"{above_floor(leaks[name][1])}.",
@@ -59,9 +60,11 @@ def inversion(study: Study) -> Finding | None:
     attacks = {method: metrics[method]["corrected"] for method in ("translated", "mismatched", "ceiling")}
     facts = {method: scores["facts"]["all"] for method, scores in attacks.items()}
     f1 = {method: f"{scores['token_f1']:.2f}" for method, scores in attacks.items()}
+    above = "" if leaks[name][1].above_zero else ", no clear gain over vectors of other texts"
     sentences = [
         f"{source} -> {target} on {of_corpus(study, row.corpus)}: {facts['translated']['recovered']} of "
-        f"{facts['translated']['recoverable']:,} private facts in {metrics['texts']} texts come back.",
+        f"{facts['translated']['recoverable']:,} private facts in {metrics['texts']:,} texts come back"
+        f"{above}.",
         f"The facts are in texts written from translated vectors ({by(study, row)}).",
         f"Vectors of other texts recover {facts['mismatched']['recovered']} (the floor); the difference is "
         f"{above_floor(leaks[name][1])}.",

@@ -37,11 +37,11 @@ or the splits that its row names. The verdict is its agreement with fits to othe
 
 def corpora_table(study: Study) -> list[str]:
     """Return one row per corpus."""
-    rows = [
-        [name, origin(study, name), m["rows"], m["test"], f"{m['words']:.0f}", m["labels"] or ""]
-        for name, m in store.read_metrics("collect", study.corpora).items()
-    ]
-    header = ["corpus", "texts", "rows", "held out", "words per text", "own labels"]
+    rows = []
+    for name, m in store.read_metrics("collect", study.corpora).items():
+        sizes = [m["rows"], m["documents"], m["test"], f"{m['words']:.0f}", m["labels"] or ""]
+        rows.append([name, origin(study, name), *sizes])
+    header = ["corpus", "texts", "rows", "documents", "held out", "words per text", "own labels"]
     return ["## Corpora", "", *table(header, rows)]
 
 
