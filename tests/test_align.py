@@ -89,6 +89,10 @@ def test_a_replicate_of_few_documents_leaves_one_out():
     for count in (2, 3, 4):
         few = in_documents([10] * count)
         assert len({*few.documents[rows_of_part(few, "source", 0, replicate)]}) == count - 1
+    for sizes in ([10, 90], [5, 5, 90], [20, 80, 300]):
+        few = in_documents(sizes)
+        kept = [{*few.documents[rows_of_part(few, "source", seed, replicate)]} for seed in range(20)]
+        assert all(0 < len(documents) < len(sizes) for documents in kept)
     with refusal("whole documents go to one side"):
         rows_of_part(in_documents([10]), "source", 0, replicate)
 

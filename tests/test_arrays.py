@@ -132,6 +132,8 @@ def test_integers_are_vectors_too():
     small, quick = (texts[:400] * 20).astype(np.int8), QUICK["wasserstein_procrustes"] | {"restarts": 0}
     by_int, by_float = (pipelines.fit(x, turned[400:800], **quick)[0] for x in (small, small.astype(float)))
     assert (by_int(small) == by_float(small)).all()
+    by_tensor = pipelines.fit(torch.from_numpy(small), turned[400:800], **quick)[0]
+    assert (by_tensor(small) == by_int(small)).all()
 
 
 def test_aligned_counts_before_share_and_share_before_score():

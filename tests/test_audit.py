@@ -394,6 +394,7 @@ def test_known_pairs_undo_one_rotation_not_many():
 
 def test_noise_is_as_long_as_it_says():
     vectors = normalize(normal(500, 64)) * 3
+    assert not defend(torch.zeros(3, 4), Defence("int8")).any()
     moved = defend(vectors, Defence("noise", 0.5)) - vectors
     assert moved.norm(dim=1).mean().item() == pytest.approx(1.5, rel=0.02)
     assert defend(vectors, Defence("drop", 0.25)).shape == (500, 16)

@@ -36,6 +36,12 @@ def test_annotates_by_pattern():
         ("john called smith", "John Smith", False),
         ("the fee is 5.20", "$5.20", False),
         ("about 125 dollars", "25 dollars", False),
+        ("it costs $5,000,000", "$5,000", False),
+        ("it costs $ 5 000, or", "$5,000", True),
+        ("it costs $5.99", "$5", False),
+        ("call 555-123-4567-999", "555-123-4567", False),
+        ("call +1 555-123-4567", "555-123-4567", False),
+        ("on May 5 2001 he", "May 5", True),
         ("", "John", False),
         ("anything", "...", False),
     ],
@@ -60,7 +66,7 @@ def test_counts_recovered_and_recoverable_per_kind():
 
 def test_facts_in_no_known_text_are_unknown():
     planted = [{"names": ["Ann Lee", "Bo Ek"], "amounts": ["$5"]}, {"names": ["Cy Dow"]}]
-    texts = ["ann  LEE, again", "Bo and Ek", "it costs $50", "met Cy", "Dow came"]
+    texts = ["ann  LEE, again", "Bo and Ek", "it costs $50", "it costs $5.99", "met Cy", "Dow came"]
     assert facts.unknown_to(texts, planted) == {"Bo Ek", "$5", "Cy Dow"}
 
 

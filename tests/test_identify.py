@@ -12,6 +12,7 @@ from pipelines.measures.fingerprint import Fingerprint, spectral_distance
 from pipelines.pages.audit import Tried
 from pipelines.tool import encoders, identify
 from pipelines.tool.__main__ import main
+from tests.small import refusal
 from tests.test_tool import refused, said
 
 FINGERPRINT_OF = identify.fingerprint_of
@@ -115,3 +116,6 @@ def test_a_spectrum_is_of_the_encoder_and_not_of_its_axes():
     assert spectral_distance(first, 3 * later @ turn) < 0.1
     flat = other * torch.linspace(0.2, 3, 64)
     assert spectral_distance(first, flat) == spectral_distance(flat, first) > 0.2
+    assert spectral_distance(first[:40], flat) > 0.2  # fewer vectors than dimensions
+    with refusal("at least two vectors, got 1"):
+        Fingerprint.of(first[:1])

@@ -14,6 +14,8 @@ from pipelines.aligners.mini_vec2vec.kmeans import kmeans_from, kmeans_plus_plus
 from pipelines.measures.vectors import kmeans
 from tests.small import normal, rotation, seeded, sinkhorn
 
+SIDE, FAR = [1.0, 0, 0, 0], [-0.6, 0.8, 0, 0]
+
 
 @pytest.mark.parametrize("C", [1, 6])
 @pytest.mark.parametrize("with_linear", [False, True])
@@ -127,3 +129,12 @@ def test_partners_are_found_by_a_torch_without_mkldnn(monkeypatch):
     monkeypatch.setattr(torch.ops, "mkldnn", None)
     plan = sinkhorn(moved.double() @ y.double().T, 20)
     assert_close(partners(moved, y, 20.0).double(), plan @ y.double(), atol=1e-5, rtol=1e-5)
+
+
+def test_partners_of_points_far_from_all_are_still_averages(monkeypatch):
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    moved, y = (normalize(0.03 * normal(n, 4, seed=n) + torch.tensor(at)) for n, at in ((7, SIDE), (9, FAR)))
+    cosines = moved.double() @ y.double().T
+    assert -0.72 < cosines.min() < cosines.max() < -0.45
+    plan = sinkhorn(cosines, 50)
+    assert_close(partners(moved, y, 50.0).double(), plan @ y.double(), atol=1e-4, rtol=1e-4)

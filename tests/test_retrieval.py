@@ -28,8 +28,19 @@ def test_the_numbers_are_trec_evals():
     assert found["recall100"] == pytest.approx(0.225494, abs=1e-6)
 
 
+def test_of_equal_documents_the_greater_id_is_first():
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(20):
+        query, documents = (torch.randn(n, 384, generator=generator) for n in (1, 999))
+        documents[0] = documents[998] = query[0]
+        ids = [f"{row:03}" for row in range(999)]
+        assert retrieval.judged_scores(query, documents, ids, [{"998": 1.0}])["ndcg10"].item() == 1
+
+
 def test_missing_or_irrelevant_documents_score_zero(monkeypatch):
     one = torch.eye(3)
+    nobody = retrieval.judged_scores(one[:1], one, ["a", "b", "c"], [{}])
+    assert [float(score) for score in nobody.values()] == [0, 0]
     judgements = [{"a": 1.0, "gone": 1.0}, {"b": 0.0}, {"c": 2.0, "a": -1.0}]
     for block in (2**25, 3):
         monkeypatch.setattr(retrieval, "BLOCK", block)

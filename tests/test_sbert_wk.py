@@ -64,6 +64,18 @@ def test_padding_never_matters():
     torch.testing.assert_close(sbert_wk.pool(spoilt, mask, 0)[1], alone[0])
 
 
+def test_layers_of_16_bits_are_pooled_without_overflow():
+    layers, mask = [30 * layer for layer in hidden(6, 2, 400, 16)], torch.ones(2, 400)
+    low = [layer.half() for layer in layers]
+    for pool in (
+        lambda layers: sbert_wk.pool(layers, mask, 0),
+        lambda layers: pooling.token_mean(layers[0], mask),
+    ):
+        assert_allclose(pool(low).float(), pool([layer.float() for layer in low]), rtol=0.01, atol=0.05)
+    flat = torch.full((1, 512, 2), 200.0).half()
+    assert (pooling.token_mean(flat, torch.ones(1, 512)) == 200).all()
+
+
 def test_more_neighbours_than_dimensions_leave_no_novelty():
     flat = [layer[0] for layer in hidden(7, 1, 2, 3)]
     alpha, _ = sbert_wk.weights(flat, torch.arange(2), window=3, omega=0.0)

@@ -64,6 +64,7 @@ def test_uniformity_is_its_formula_in_any_blocks():
     distances = pdist(x / x.norm(dim=1, keepdim=True), "sqeuclidean")
     assert similarity.uniformity(x) == pytest.approx(np.log(np.exp(-2 * distances).mean()), abs=1e-6)
     assert similarity.uniformity(x, block=7) == pytest.approx(similarity.uniformity(x), abs=1e-6)
+    assert np.isnan(similarity.uniformity(x[:1]))
 
 
 def test_a_single_vector_has_no_mean_cosine():
@@ -76,6 +77,8 @@ def test_anisotropy_tells_a_cone_from_a_sphere():
     assert cone["mean_cosine"] > 0.9
     assert cone["top"] > 0.9 > 0.2 > sphere["top"]
     assert sphere["effective_rank"] > 14 > 2 > cone["effective_rank"]
+    opposite = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 0.0]])
+    assert geometry.anisotropy(opposite)["mean_cosine"] == pytest.approx(-1 / 3)
     x = cloud(40, 6).double()
     energy = np.linalg.svd((x / x.norm(dim=1, keepdim=True)).numpy(), compute_uv=False) ** 2
     assert geometry.anisotropy(x)["top"] == pytest.approx(energy[0] / energy.sum(), abs=1e-9)

@@ -80,6 +80,8 @@ def test_dimensions_are_those_that_vectors_spread_over():
     cloud = normal(4000, 30)
     assert dimensions(cloud) == pytest.approx(30, rel=0.03)
     assert dimensions(5 * cloud + 7) == pytest.approx(dimensions(cloud), rel=1e-3)
+    for one in (0.1, 0.3, 0.7, torch.randn(64)):
+        assert dimensions(torch.zeros(1000, 64) + one) == 0
     assert dimensions(cloud[:, :6] @ turn(6, 30, 0)) == pytest.approx(6, rel=0.03)
     assert dimensions(torch.ones(5, 30)) == 0
 
@@ -130,6 +132,10 @@ def test_of_a_mixture_the_share_and_its_rows_are_told():
     assert judge(pure, map, [map], target).label == "aligned"
     with refusal(r"vectors must be \(n, 64\), got \(9, 65\)"):
         judge_parts(pure, map, target).rows(torch.zeros(9, 65))
+    backwards, big = dump.numpy()[::-1], dump.numpy().astype(">f4")
+    rows = judge_parts(dump, map, target).rows
+    assert (rows(backwards).flip(0) == rows(dump)).all()
+    assert (rows(big) == rows(dump)).all()
 
 
 def test_a_part_on_which_two_fits_differ_is_not_aligned():

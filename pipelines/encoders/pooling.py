@@ -81,8 +81,8 @@ def one_layer(layers: Layers, mask: Tensor, layer: int) -> Tensor:
 
 def token_mean(tokens: Tensor, mask: Tensor) -> Tensor:
     """Return the mean of each text's tokens. (batch, tokens, dim), (batch, tokens) -> (batch, dim)"""
-    mask = mask.to(tokens.dtype).unsqueeze(-1)  # (batch, tokens, 1)
-    return (tokens * mask).sum(1) / mask.sum(1).clamp(min=1)
+    mask = mask.float().unsqueeze(-1)  # (batch, tokens, 1)
+    return ((tokens * mask).sum(1) / mask.sum(1).clamp(min=1)).to(tokens.dtype)
 
 
 class SideBySide(nn.Module):

@@ -11,8 +11,9 @@ layers within `window` of k, without k itself.
 
 All of it follows from the matrix of cosines between a token's layers. The paper takes the novelty from the
 last diagonal entry of R in the QR factorisation of the window. Its square is the last pivot of the Cholesky
-factorisation of the window's cosines. At the first layers, the windows of the paper's code lack the layers to
-their left; here they have those that exist.
+factorisation of the window's cosines. The authors' code differs in three ways. At the first layers its
+windows lack the layers to their left; here they have those that exist. Its inverse alignment takes cosines to
+the projection of x_k on the span, and divides by |N(k)| + 1, so layers with few neighbours weigh more.
 """
 
 from collections.abc import Sequence
@@ -83,6 +84,7 @@ def layer_cosines(layers: Sequence[Tensor]) -> Tensor:
     sums of differences, so sums of these products in float64 are the products of the layers, with an error
     that is small beside the differences.
     """
+    layers = [layer.to(torch.promote_types(layer.dtype, torch.float32)) for layer in layers]
     steps = torch.stack([layers[0], *(b - a for a, b in pairwise(layers))], 1)  # (n, L, dim)
     gram = (steps @ steps.mT).double().cumsum(1).cumsum(2)  # (n, L, L)
     norm = gram.diagonal(dim1=1, dim2=2).clamp(min=torch.finfo(gram.dtype).tiny).sqrt()

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from pydantic import ValidationError
 
-from pipelines.aligners.core.cloud import checked, finite
+from pipelines.aligners.core.cloud import INTEGERS, checked, finite
 from pipelines.aligners.core.parts import Parts, judge_parts
 from pipelines.aligners.core.translator import Translator, load_best, seeds_in
 from pipelines.aligners.core.translator import load as load_translator
@@ -197,11 +197,14 @@ def _sides(source: Any, target: Any) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _floats(name: str, vectors: Any) -> torch.Tensor:
-    """Return a tensor; an array of numbers becomes float32. Raises BadInput for anything else."""
+    """Return a tensor; an array of numbers and a tensor of integers become float32. Raises BadInput for
+    anything else.
+    """
     if isinstance(vectors, np.ndarray) and vectors.dtype.kind in "fiu":
         # torch takes neither negative strides nor a foreign byte order
         vectors = np.ascontiguousarray(vectors, np.float32)
     try:
-        return torch.as_tensor(vectors).detach()
+        tensor = torch.as_tensor(vectors).detach()
     except (TypeError, ValueError, RuntimeError) as error:
         raise BadInput(f"{name}: no array of numbers: {error}") from None
+    return tensor.float() if tensor.dtype in INTEGERS else tensor

@@ -137,6 +137,8 @@ def rows_of_part(space: store.Embeddings, salt: str, seed: int, part: Part) -> T
         rows = rows[assign_parts(space, rows, part.count, documents, generator) == part.number]
     elif part.replicate:
         parts = assign_parts(space, rows, 4, documents, generator)
+        if not parts.any():  # few documents, and all begin in the first quarter: leave the last one out
+            parts = assign_parts(space, rows, len(rows), documents, generator)
         rows = rows[parts < parts.max()]  # with few documents the last quarter may be empty
     if len(rows) < 2:
         whole = documents and (part.replicate or not splits)

@@ -53,7 +53,7 @@ def consensus(vectors: Tensor, known: Tensor, texts: list[str]) -> list[str]:
 
 
 def agreement(texts: Sequence[str]) -> Tensor:
-    """Return the token F1 of each text against each, (k, k)."""
+    """Return the token F1 of each text against each, (k, k); 0 for a text without a word."""
     bags = [Counter(words(text)) for text in texts]
     column = {word: j for j, word in enumerate(dict.fromkeys(word for bag in bags for word in bag))}
     counts = torch.zeros(len(texts), len(column))

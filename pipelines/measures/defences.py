@@ -79,7 +79,7 @@ def defend(vectors: Tensor, defence: Defence, seed: int = 0) -> Tensor:
             step = defence.scale * vectors.norm(dim=1).mean() / math.sqrt(d)
             return vectors + step * torch.randn(n, d, generator=generator).to(vectors.device)
         case "int8":
-            step = vectors.abs().max() / 127
+            step = (vectors.abs().max() / 127).clamp_min(torch.finfo(vectors.dtype).tiny)
             return (vectors / step).round() * step
         case "binary":
             return (vectors > 0).to(vectors.dtype) * 2 - 1

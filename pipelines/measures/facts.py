@@ -4,7 +4,8 @@ A fact is a piece of the original text with a kind (names, amounts, ...). The ge
 `annotate` finds it by pattern. The patterns know English, and American forms of numbers: texts of other
 languages have few facts. A guess recovers a fact if it contains the fact's words, side by side and in
 order; case, spacing and punctuation are ignored. A floor is a guess from the vector of another text, or from
-no vector. Facts that a floor recovers, too, are no leak.
+no vector. Facts that a floor recovers, too, are no leak. A number that goes on is another one: $5.99 does not
+state $5.
 """
 
 import re
@@ -86,11 +87,20 @@ def stated(text: str) -> list[str]:
 
 def recovers(guess: str, fact: str) -> bool:
     """Return whether the guess contains the fact's words, side by side and in order."""
-    return bool(words(fact)) and _padded(fact) in _padded(guess)
+    return bool(words(fact)) and _states(_padded(guess), _padded(fact))
 
 
 def _padded(text: str) -> str:
     return f" {' '.join(words(text))} "
+
+
+def _states(text: str, fact: str) -> bool:
+    """Return whether a padded text contains a padded fact that no group of up to three digits continues."""
+    if fact not in text:
+        return False
+    before = r"(?<! \d)(?<! \d\d)(?<! \d\d\d)" if fact[1].isdigit() else ""
+    after = r"(?!\d{1,3} )" if fact[-2].isdigit() else ""
+    return re.search(before + re.escape(fact) + after, text) is not None
 
 
 @dataclass(frozen=True)
@@ -109,7 +119,7 @@ def check(guesses: Sequence[str], facts: Sequence[Mapping[str, Sequence[str]]]) 
     for i, (guess, planted) in enumerate(zip(guesses, facts, strict=True)):
         said = _padded(guess)
         for kind, phrases in planted.items():
-            out += [Found(i, kind, f, _padded(f) in said) for f in dict.fromkeys(phrases) if words(f)]
+            out += [Found(i, kind, f, _states(said, _padded(f))) for f in dict.fromkeys(phrases) if words(f)]
     return out
 
 
@@ -136,7 +146,7 @@ def unknown_to(texts: Sequence[str], facts: Sequence[Mapping[str, Sequence[str]]
     """
     everything = "|".join(map(_padded, texts))
     distinct = {fact for kinds in facts for phrases in kinds.values() for fact in phrases}
-    return {fact for fact in distinct if _padded(fact) not in everything}
+    return {fact for fact in distinct if not _states(everything, _padded(fact))}
 
 
 def above_floor(found: Sequence[Found], floor: Sequence[Found], documents: Sequence[str]) -> Interval:

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pipelines.measures.vectors import shuffled
+from pipelines.runtime.errors import BadInput
 
 SHRINK = 0.3  # weight of an even covariance: texts of other kinds vary in directions in which these do not
 MIN_MATCH = 0.15  # smallest mean match of vectors that are recognised (docs/identify.md)
@@ -30,7 +31,12 @@ class Fingerprint:
 
     @classmethod
     def of(cls, vectors: Tensor) -> Fingerprint:
-        """Return the fingerprint of an encoder from its vectors (n, d) of any texts: a thousand will do."""
+        """Return the fingerprint of an encoder from its vectors (n, d) of any texts: a thousand will do.
+
+        Raises BadInput for fewer than two.
+        """
+        if len(vectors) < 2:
+            raise BadInput(f"a fingerprint needs at least two vectors, got {len(vectors)}")
         unit = _unit(vectors)
         return cls(unit.mean(0), unit.T.cov(correction=0))
 
@@ -77,12 +83,14 @@ def spectral_distance(a: Tensor, b: Tensor) -> float:
     """Return the mean absolute difference of the log spectra of two clouds (n, d) and (m, d).
 
     A spectrum is the eigenvalues of the covariance of unit vectors, scaled to sum 1. No rotation changes it.
-    It depends on the number of vectors, so the same number is drawn from each cloud.
+    It depends on the number of vectors, so the same number is drawn from each cloud, at least two. With fewer
+    vectors than dimensions only as many eigenvalues count as can differ from 0. Under 100 vectors the
+    distance tells little.
     """
     rows, logs = min(len(a), len(b)), []
     for cloud in (a, b):
         unit = _unit(cloud[shuffled(len(cloud), 0)[:rows]])
-        values = torch.linalg.eigvalsh(unit.T.cov(correction=0)).clamp_min(1e-12)
+        values = torch.linalg.eigvalsh(unit.T.cov(correction=0)).clamp_min(1e-12)[1 - rows :]
         logs.append((values / values.sum()).log())
     return float((logs[0] - logs[1]).abs().mean())
 

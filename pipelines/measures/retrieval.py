@@ -1,7 +1,8 @@
 """Judged retrieval: does a query find the documents that people judged relevant? (BEIR, Thakur et al. 2021)
 
 The numbers are trec_eval's `ndcg_cut_10` and `recall_100`: gains are grades, the discount of rank r is
-log2(r + 1), and of documents with equal cosines the one with the greater id ranks first.
+log2(r + 1), and of documents with equal cosines the one with the greater id ranks first. A document with the
+id of its query is ranked like any other, while BEIR's own code leaves it out, as ArguAna needs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pipelines.measures import Measure, measure
-from pipelines.measures.vectors import finite
+from pipelines.measures.vectors import finite, products
 
 DEPTH = 100  # documents that are looked at for each query
 BLOCK = 2**25  # cosines held at once
@@ -57,13 +58,14 @@ def judged_scores(
     unit = normalize(finite("queries", queries), dim=1)
     names = [ids[row] for row in order]
     found, block = [], max(1, BLOCK // len(keys))
-    for start in range(0, len(unit), block):
-        cosines = unit[start : start + block] @ keys.T
+    for start, cosines in products(unit, keys, block):
         best = cosines.sort(dim=1, descending=True, stable=True).indices[:, :DEPTH].tolist()
         for query, rows in enumerate(best, start):
             found.append([max(0.0, judgements[query].get(names[row], 0.0)) for row in rows])
     ideal = [sorted((max(0.0, grade) for grade in of.values()), reverse=True) for of in judgements]
     width = max(map(len, ideal), default=0)
-    padded = torch.tensor([grades + [0.0] * (width - len(grades)) for grades in ideal]).reshape(-1, width)
+    padded = torch.zeros(len(ideal), width)
+    for row, grades in zip(padded, ideal, strict=True):
+        row[: len(grades)] = torch.tensor(grades)
     ranked = Ranked(torch.tensor(found).reshape(len(unit), -1), padded)
     return {m.name: m.compute(ranked) for m in MEASURES if m.compute}

@@ -59,10 +59,13 @@ def alignment(first: Tensor, second: Tensor, scores: Tensor) -> float:
 
 
 def uniformity(vectors: Tensor, block: int = 2048) -> float:
-    """Return log mean exp(-2 |x - y|^2) over all pairs of different rows (n, d), as unit vectors."""
+    """Return log mean exp(-2 |x - y|^2) over all pairs of different rows (n, d), as unit vectors.
+
+    It is NaN for a single row.
+    """
     x = normalize(finite("vectors", vectors), dim=1)
     n, total = len(x), 0.0
     for i in range(0, n, block):
         kernel = torch.exp(4 * (x[i : i + block] @ x.T) - 4)  # |x - y|^2 = 2 - 2 x.y
         total += kernel.sum(dtype=torch.float64).item() - kernel.diagonal(i).sum(dtype=torch.float64).item()
-    return torch.tensor(total / (n * (n - 1)), dtype=torch.float64).log().item()
+    return (torch.tensor(total, dtype=torch.float64) / (n * (n - 1))).log().item()

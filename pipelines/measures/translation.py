@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pipelines.measures import Measure, measure
-from pipelines.measures.vectors import centred_unit, finite
+from pipelines.measures.vectors import centred_unit, finite, products
 
 ROWS, KEYS = 1024, 8192  # of a block of the similarity matrix; fewer rows if there are more keys
 MEASURES: list[Measure] = []
@@ -117,8 +117,7 @@ def ranks(queries: Tensor, keys: Tensor) -> Tensor:
     """
     queries, keys = finite("queries", queries), finite("keys", keys)
     out, block = [], max(1, min(ROWS, ROWS * KEYS // len(keys)))
-    for i in range(0, len(queries), block):
-        scores = queries[i : i + block] @ keys.T  # (block, n)
+    for i, scores in products(queries, keys, block):
         rows = torch.arange(len(scores), device=scores.device)
         true = scores[rows, i + rows].unsqueeze(1)
         out.append(1 + (scores > true).sum(1) + ((scores == true).sum(1) - 1) / 2)

@@ -1,5 +1,7 @@
 """Operations on vectors that measures and aligners share: checks, centring, neighbours, clusters."""
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize, one_hot
@@ -27,8 +29,26 @@ def shuffled(n: int, seed: int) -> Tensor:
 
 
 def centred_unit(vectors: Tensor) -> Tensor:
-    """Subtract the mean row, then L2-normalise each row. (n, d) -> (n, d)"""
-    return normalize(vectors - vectors.mean(0), dim=1)
+    """Subtract the mean row, then L2-normalise each row. (n, d) -> (n, d)
+
+    A row that equals the mean up to rounding becomes 0.
+    """
+    centred = vectors - vectors.mean(0)
+    rounding = 10 * torch.finfo(vectors.dtype).eps * vectors.norm(dim=1, keepdim=True)
+    return normalize(centred.where(centred.norm(dim=1, keepdim=True) > rounding, 0), dim=1)
+
+
+def products(queries: Tensor, keys: Tensor, block: int) -> Iterator[tuple[int, Tensor]]:
+    """Yield for each block of queries its start and its products with all keys, which are the same for equal
+    keys. (n, d), (m, d) -> (block, m)
+
+    A matrix product rounds differently by column, so each distinct key is multiplied once.
+    """
+    distinct, which = keys.unique(dim=0, return_inverse=True)
+    few = len(distinct) < len(keys)
+    for start in range(0, len(queries), block):
+        rows = queries[start : start + block]
+        yield start, (rows @ distinct.T)[:, which] if few else rows @ keys.T
 
 
 def neighbours(queries: Tensor, keys: Tensor, count: int, others: bool = False) -> Tensor:

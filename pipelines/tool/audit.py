@@ -303,8 +303,8 @@ def try_encoders(
         named = not replicates  # by the fingerprint
         right = judge_parts(vectors, translator, known, replicates).rows(vectors) if verdict.share else None
         # A right map alone does not tell: vectors of other encoders can be mapped correctly, too
-        mapped = same_width and right is not None
-        own = named or (mapped and spectral_distance(vectors[right], known) < MAX_DISTANCE)
+        enough = same_width and right is not None and int(right.sum()) >= LEAST
+        own = named or (enough and spectral_distance(vectors[right], known) < MAX_DISTANCE)
         result = Tried(
             encoder,
             known_texts=len(texts),

@@ -177,10 +177,10 @@ def partners(moved: Tensor, y: Tensor, inverse_temperature: float, rounds: int =
     low = torch.bfloat16 if _has_bf16(moved) else moved.dtype
     cosines = moved.to(low) @ y.to(low).T
     kernel = cosines.mul_(inverse_temperature).sub_(inverse_temperature).exp_()  # (n, m)
-    v = torch.ones(len(y), 1, device=y.device)
+    v, least = torch.ones(len(y), 1, device=y.device), torch.finfo(torch.float32).tiny
     for _ in range(rounds):
-        u = 1 / (kernel @ v.to(low)).to(v.dtype).clamp_min(1e-30)
-        v = 1 / (kernel.T @ u.to(low)).to(v.dtype).clamp_min(1e-30)
+        u = 1 / (kernel @ v.to(low)).to(v.dtype).clamp_min(least)
+        v = 1 / (kernel.T @ u.to(low)).to(v.dtype).clamp_min(least)
     return (kernel @ (y * v).to(low)).to(y.dtype) * u
 
 

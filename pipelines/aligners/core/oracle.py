@@ -19,7 +19,7 @@ def checked_pairs_of_rows(paired_source: Tensor, paired_target: Tensor) -> tuple
 def paired_orthogonal(paired_source: Tensor, paired_target: Tensor) -> Linear:
     """Fit the orthogonal Procrustes map (Schoenemann 1966) of paired rows (n, d), (n, e).
 
-    The map is semi-orthogonal where d and e differ.
+    The map is semi-orthogonal where d and e differ. It is 0 for directions in which no two pairs differ.
     """
     source, target = checked_pairs_of_rows(paired_source, paired_target)
     return Linear.of(spectral(centred_unit(source).T @ centred_unit(target)), source, target)

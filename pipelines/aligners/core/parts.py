@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -57,7 +58,9 @@ class Parts:
 
         Raises BadInput for another width.
         """
-        vectors = torch.as_tensor(source).to(self.mean)
+        # torch takes neither negative strides nor a foreign byte order
+        rows = source.astype(np.float32) if isinstance(source, np.ndarray) else source
+        vectors = torch.as_tensor(rows).to(self.mean)
         if vectors.ndim != 2 or vectors.shape[1] != len(self.mean):
             raise BadInput(f"Parts: vectors must be (n, {len(self.mean)}), got {tuple(vectors.shape)}")
         cluster = nearness(normalize(finite("Parts", vectors) - self.mean, dim=1), self.centroids).argmax(1)

@@ -51,8 +51,8 @@ class Settings(Checked):
     repeats: Count = 30  # S, of the start
     # How clusters are matched. `two_opt` ignores known pairs; the Procrustes steps still use them
     matching: Literal["tabu", "two_opt"] = "tabu"
-    # How the first map is found. `relative`: partners have like cosines to the matched centres, as in
-    # mini-vec2vec; `direct`: the polar factor of M
+    # How the first map is found. `relative`: partners have like products with the matched centres, which are
+    # not normalised; `direct`: the polar factor of M
     read_out: Literal["assignment", "relative", "direct"] = "assignment"
     batch: Annotated[int, Bounds(ge=2)] = 10_000  # b, rows per side that are clustered or matched at once
     refine_steps: Natural = 100  # R
@@ -154,7 +154,10 @@ def assigned(moved: Tensor, x: Tensor, y: Tensor, block: int) -> Matches:
 
 
 def procrustes(matches: Matches, paired: Matches) -> Tensor:
-    """Return the semi-orthogonal map of matches and known pairs, which weigh as much as the matches."""
+    """Return the semi-orthogonal map of matches and known pairs, which weigh as much as the matches.
+
+    It is 0 for directions in which none of them differ.
+    """
     cross = matches[0].T @ matches[1]
     if len(paired[0]):
         cross = cross + len(matches[0]) / len(paired[0]) * paired[0].T @ paired[1]

@@ -8,8 +8,9 @@ Costs between two spaces need equal dimensions, so the smaller space is padded w
 compares distances within each space and needs no padding. By default far fewer texts are transported than in
 the paper (`points`).
 
-Costs are squared distances, Gromov-Wasserstein is entropic, and REGULARISATION is 0.02. The authors'
-ot_baseline.py takes distances that are not squared, Gromov-Wasserstein without entropy, and 0.1 for Sinkhorn.
+Vectors are centred, costs are squared distances, Gromov-Wasserstein is entropic, and REGULARISATION is 0.02.
+The authors' ot_baseline.py takes distances that are not squared, Gromov-Wasserstein without entropy, and 0.1
+for Sinkhorn.
 """
 
 import logging
