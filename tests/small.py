@@ -48,7 +48,7 @@ FINETUNE |= {"every": 2, "max_tokens": 12}
 TOWER = {"width": 16, "depth": 1}
 IMAGE_TEXT = {"corpus": "scenes", "image": TOWER, "text": TOWER}
 IMAGE_TEXT |= {"head": {"dim": 4, "features": 16}, "batch": 8}
-QUICK = {  # settings of every aligner that fit in a moment
+QUICK = {  # settings of every aligner that fit in a moment; a new aligner needs an entry
     "identity": {},
     "procrustes": {},
     "network": {"width": 8, "steps": 2},

@@ -1,6 +1,7 @@
 """Every aligner: seeded, saved and loaded alike, exact if the answer is known, one line for bad input."""
 
 import importlib
+import sys
 from dataclasses import make_dataclass, replace
 from types import ModuleType
 from unittest.mock import Mock
@@ -21,6 +22,7 @@ from pipelines.aligners.wasserstein_procrustes.reflections import ReflectionCost
 from pipelines.aligners.wasserstein_procrustes.sides import REFINEMENT_POWER, Sides, couple
 from pipelines.measures.vectors import centred_unit
 from pipelines.study import settings_of
+from pipelines.study.translation import aligner_names
 from tests.small import QUICK, blocks, normal, put, quick_fit, refusal, rotation, seeded, sinkhorn
 
 SMALL = Settings(
@@ -104,7 +106,11 @@ def test_an_aligner_of_ones_own_is_told_what_it_lacks(monkeypatch):
         settings_of("identity", {})
 
 
-def test_the_example_of_contributing_is_an_aligner():
+def test_quick_settings_name_every_aligner():
+    assert sorted(QUICK) == aligner_names()
+
+
+def test_the_example_of_contributing_is_an_aligner(monkeypatch):
     [code] = blocks("CONTRIBUTING.md", "python")
     example = ModuleType("example")
     exec(code, vars(example))
@@ -113,6 +119,12 @@ def test_the_example_of_contributing_is_an_aligner():
     assert example.fit(x, y, example.Settings(axes=3), 0)(x).shape == (600, 9)
     with pytest.raises(ValueError, match="axes"):
         example.Settings(axes=0)
+    monkeypatch.setitem(sys.modules, "pipelines.aligners.example", example)
+    monkeypatch.setitem(QUICK, "example", {})
+    for kind in (*KINDS, "two dimensions"):
+        test_every_aligner_takes_any_float_type_and_dimension("example", kind)
+    for kind, line in REFUSED:
+        test_every_aligner_refuses_vectors_without_usable_geometry("example", kind, line)
 
 
 @pytest.mark.parametrize(("d", "e"), [(6, 9), (9, 6)])
@@ -375,7 +387,13 @@ def test_live_curves_are_logged():
     assert last == {"competition/best": 2, "competition/worst": 2, "coupled_cosine": steps - 1}
 
 
-KINDS, SLOW = ("float16", "float64", "far from zero", "one-hot"), pytest.mark.slow
+KINDS, SLOW = ("float16", "float64", "float64 beside float32", "far from zero", "one-hot"), pytest.mark.slow
+REFUSED = [
+    ("one dimension", "target: vectors of dimension 1 have no geometry"),
+    ("too large", r"target: values range over \de\+\d\d, which float32 cannot normalise"),
+    ("one row", "source: 1 vectors, but at least"),
+    ("not a number", "target: row 4 is not finite"),
+]
 
 
 def spaces(kind):
@@ -386,11 +404,14 @@ def spaces(kind):
         "two dimensions": (random[:, :2], few),
         "float16": (few.half(), few.half()),
         "float64": (few.double(), few.double()),
+        "float64 beside float32": (few.double(), few),
         "far from zero": (few + 1000, few),
         "one-hot": (one_hot, one_hot),
         "5,000 dimensions": (few, random),
         "one dimension": (few, random[:, :1]),
         "too large": (few, few * 1e30),
+        "one row": (few[:1], few[:1]),
+        "not a number": (few, few.index_fill(0, torch.tensor([4]), torch.nan)),
     }[kind]
 
 
@@ -403,13 +424,7 @@ def test_every_aligner_takes_any_float_type_and_dimension(name, kind):
 
 
 @pytest.mark.parametrize("name", QUICK)
-@pytest.mark.parametrize(
-    ("kind", "line"),
-    [
-        ("one dimension", "target: vectors of dimension 1 have no geometry"),
-        ("too large", r"target: values range over \de\+\d\d, which float32 cannot normalise"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "line"), REFUSED)
 def test_every_aligner_refuses_vectors_without_usable_geometry(name, kind, line):
     with refusal(line):
         quick_fit(name, *spaces(kind))
