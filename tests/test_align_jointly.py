@@ -256,6 +256,15 @@ def test_a_fit_is_judged_by_its_worst_pair(stage, monkeypatch):
     assert {of["restarts"] for of in metrics.values()} == {2}
 
 
+@pytest.mark.parametrize("more", [[], [("b", "a"), ("c", "a")]])
+def test_an_aligner_that_returns_other_pairs_is_named(stage, monkeypatch, more):
+    there = Linear.of(torch.eye(7, 5), normal(9, 7), normal(9, 5))
+    monkeypatch.setattr(vec2vec, "fit_jointly", lambda *_: {("a", "b"): there} | dict.fromkeys(more, there))
+    found = "a/b, b/a, c/a" if more else "a/b"
+    with refusal(f"vec2vec, seed 0: returned pairs {found}; needed: a/b, b/a$"):
+        stage("r", spaces=["a", "b"], seeds=[0])
+
+
 EXTENDS = {"start": "data/translators/two"}
 
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from torch.nn.functional import cosine_similarity, normalize
 from torch.testing import assert_close
 
-from pipelines.aligners import identity, network, wasserstein_procrustes
+from pipelines.aligners import identity, network, vec2vec, wasserstein_procrustes
 from pipelines.aligners.core.aligner import missing
 from pipelines.aligners.core.cloud import spectral
 from pipelines.aligners.core.translator import load
@@ -88,6 +88,14 @@ def test_an_aligner_of_ones_own_is_told_what_it_lacks(monkeypatch):
     arguments = "source, target, settings, seed, pairs, log, folder"
     short = own(fit=lambda source, target, settings, seed: None)
     assert missing(short) == f"mine.fit: it is called with ({arguments})"
+    swapped = own(fit=lambda source, target, settings, seed, log=None, folder=None, pairs=None: None)
+    assert missing(swapped) == f"mine.fit: it is called with ({arguments}) in this order"
+    joint = own(fit=identity.fit, fit_jointly=vec2vec.fit_jointly, NEEDS_PAIRED_SPACES=False)
+    assert missing(joint) == "mine is no JointAligner: it lacks CAN_EXTEND"
+    joint.CAN_EXTEND = False
+    assert missing(joint) is None
+    joint.fit_jointly = lambda clouds, settings, seed: None
+    assert missing(joint).startswith("mine.fit_jointly: it is called with (clouds, settings, seed, paired, ")
     lacking = "USES_PAIRS, fit, SUPERVISION, THREAD_SAFE, Settings"
     assert missing(ModuleType("mine")) == f"mine is no Aligner: it lacks {lacking}"
     imported = Mock(return_value=own(fit=identity.fit))

@@ -133,20 +133,20 @@ def fit_row(verb: str, name: str, work: Work, in_common: Callable[[Pair], dict[s
 
     `verb` is the table, `name` the row. `in_common` counts what the texts of two spaces have in common.
     """
-    best, restarts = fit_until_aligned(work)
+    best, restart_metric = fit_until_aligned(work)
     if distributed.rank() != 0:
         return
     log_other_ranks(work)
-    metrics, translators = {}, work.folder / "translators"
+    metrics, output = {}, work.folder / "translators"
     for pair, subfolder in work.subfolders.items():
-        folder = translators / subfolder  # `translators` itself if subfolder is ""
+        folder = output / subfolder  # `output` itself if subfolder is ""
         folder.mkdir(parents=True, exist_ok=True)
         for seed, candidate in best.items():
             save(candidate.fit[pair], folder / f"seed-{seed}")
         # {} if nothing was judged
         verdicts = {seed: fit.verdicts[pair] for seed, fit in best.items() if fit.verdicts}
         write_verdicts(folder, verdicts)
-        found = {"seeds": len(best)} | summary(verdicts) | restarts
+        found = {"seeds": len(best)} | summary(verdicts) | restart_metric
         if work.judged:
             found |= in_common(pair)
         metrics[subfolder] = found
@@ -155,7 +155,7 @@ def fit_row(verb: str, name: str, work: Work, in_common: Callable[[Pair], dict[s
             work.run.log({f"seed-{seed}/{where}": {"verdict": verdict.score, "agreement": verdict.agreement}})
         work.run.log({where: {key: value for key, value in found.items() if key != "by seed"}})
     store.write_metrics(verb, name, metrics.get("", metrics))  # metrics of a single pair are not nested
-    store.publish_folder(translators, store.translators_path(name))
+    store.publish_folder(output, store.translators_path(name))
 
 
 def fit_until_aligned(work: Work) -> tuple[dict[int, Candidate], dict[str, int]]:
@@ -247,6 +247,9 @@ def stored_fit(work: Work, draw: Draw) -> Translators:
         log = None if draw.replicate or draw.restart else _log(work, draw.seed)  # one curve for each seed
         with about(draw.name):
             made = work.fit(draw, log)
+        if made.keys() != paths.keys():
+            found, needed = (", ".join(sorted(map("/".join, of))) for of in (made, paths))
+            raise BadInput(f"{work.row.aligner}, seed {draw.seed}: returned pairs {found}; needed: {needed}")
         for pair, translator in made.items():
             if not isinstance(translator, Translator):
                 kind = type(translator).__name__

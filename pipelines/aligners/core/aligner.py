@@ -91,21 +91,31 @@ class JointAligner(Protocol):
 
 
 def missing(module: Any) -> str | None:
-    """Say in one line what a module lacks to be an aligner. Return None if it lacks nothing."""
+    """Say in one line what a module lacks to be an aligner. Return None if it lacks nothing.
+
+    An aligner with `fit_jointly` must also satisfy JointAligner.
+    """
     wanted: type = OracleAligner if getattr(module, "SUPERVISION", None) == "oracle" else Aligner
-    if not isinstance(module, wanted):
-        members = [name for kind in wanted.__mro__ for name in (*get_annotations(kind), *vars(kind))]
-        lacking = [name for name in members if not name.startswith("_") and not hasattr(module, name)]
-        return f"{module.__name__} is no {wanted.__name__}: it lacks {', '.join(lacking)}"
+    methods: dict[str, type] = {"fit_oracle" if wanted is OracleAligner else "fit": wanted}
+    if hasattr(module, "fit_jointly"):
+        methods["fit_jointly"] = JointAligner
+    for kind in methods.values():
+        if not isinstance(module, kind):
+            members = [name for base in kind.__mro__ for name in (*get_annotations(base), *vars(base))]
+            lacking = [name for name in members if not name.startswith("_") and not hasattr(module, name)]
+            return f"{module.__name__} is no {kind.__name__}: it lacks {', '.join(lacking)}"
     if module.SUPERVISION not in get_args(Supervision):
         return f"{module.__name__}.SUPERVISION: one of {', '.join(get_args(Supervision))} is needed"
     made = getattr(module.Settings, "__dataclass_params__", None)
     if not (made and made.frozen):
         return f"{module.__name__}.Settings: a frozen dataclass is needed"
-    name = "fit_oracle" if wanted is OracleAligner else "fit"
-    _, *arguments = signature(getattr(wanted, name)).parameters  # without self
-    try:
-        signature(getattr(module, name)).bind(*arguments)
-    except TypeError:
-        return f"{module.__name__}.{name}: it is called with ({', '.join(arguments)})"
+    for name, kind in methods.items():
+        _, *arguments = signature(getattr(kind, name)).parameters  # without self
+        fault = f"{module.__name__}.{name}: it is called with ({', '.join(arguments)})"
+        try:
+            bound = signature(getattr(module, name)).bind(*arguments).arguments
+        except TypeError:
+            return fault
+        if any(own in arguments and own != given for own, given in bound.items()):
+            return f"{fault} in this order"
     return None
