@@ -193,6 +193,40 @@ def test_a_kind_is_a_package_of_kinds_and_names_its_sources(monkeypatch):
     refused(file(".", "scenes"), "scenes has no source path; its sources are synthetic")
     monkeypatch.setattr(tweets, "rows", lambda p, source: pl.DataFrame({"text": ["x"]}))
     refused(file(".", "tweets"), "kind tweets: `rows` returns no column id")
+    monkeypatch.setattr(tweets, "SOURCES", "path")
+    refused(file(".", "tweets"), r"kind tweets: SOURCES must be a tuple, such as \('path',\)")
+    monkeypatch.delattr(tweets, "SOURCES")
+    refused(file(".", "tweets"), "kind tweets: SOURCES must be a tuple")
+
+
+@pytest.mark.parametrize(
+    ("returned", "says"),
+    [
+        (None, "returns NoneType, not a polars DataFrame"),
+        (pl.LazyFrame({"id": ["a"], "text": ["x"]}), "returns LazyFrame, not a polars DataFrame"),
+        (pl.DataFrame({"id": [], "text": []}), "returns no rows"),
+        (
+            pl.DataFrame({"id": ["a", "b"], "text": ["x", None]}),
+            "1 rows have no id or no text, the first is row",
+        ),
+        (pl.DataFrame({"id": ["a"], "text": [["x"]]}), "the column for text is List.String., not text"),
+        (
+            pl.DataFrame({"id": ["a"], "text": ["x y"]}),
+            "ignores `chunk`; it must call texts.rows",
+        ),
+    ],
+)
+def test_what_rows_of_a_kind_returns_is_checked(monkeypatch, returned, says):
+    monkeypatch.setattr(tweets, "rows", lambda p, source: returned)
+    refused(file(".", "tweets", chunk=Chunk(size=1)), says)
+
+
+def test_numbers_of_a_kind_become_text(monkeypatch):
+    made = pl.DataFrame({"id": [1, 2], "text": TEXTS[:2], "split": [0, 1], "labels": [3, 4]})
+    monkeypatch.setattr(tweets, "rows", lambda p, source: made)
+    frame = read(".", "tweets")
+    check_corpus("t", frame)
+    assert frame.select("id", "split", "labels").rows() == [("1", "0", ["3"]), ("2", "1", ["4"])]
 
 
 # ---------------------------------------------------------------- hostile folders, private texts

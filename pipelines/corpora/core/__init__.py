@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 
 from pipelines.corpora.core.documents import with_documents
-from pipelines.corpora.core.texts import distinct, name_of, rows
+from pipelines.corpora.core.texts import as_text, distinct, name_of, refuse, rows
 from pipelines.runtime.errors import BadInput
 from pipelines.study import AnyCorpus, LibraryCorpus, SyntheticCorpus
 
@@ -46,8 +46,11 @@ def _read(row: AnyCorpus) -> pl.DataFrame:
     if row.source == "vectors":
         return source.rows(row)
     kind: Any = import_module(f"pipelines.corpora.kinds.{row.kind}")
-    if row.source not in kind.SOURCES:
-        known = ", ".join(kind.SOURCES)
+    sources = getattr(kind, "SOURCES", None)
+    if not isinstance(sources, tuple):
+        raise BadInput(f"corpora: kind {row.kind}: SOURCES must be a tuple, such as ('path',)")
+    if row.source not in sources:
+        known = ", ".join(sources)
         raise BadInput(f"corpora: {row.kind} has no source {row.source}; its sources are {known}")
     if isinstance(row, LibraryCorpus | SyntheticCorpus):
         frame = source.rows(row)
@@ -55,10 +58,28 @@ def _read(row: AnyCorpus) -> pl.DataFrame:
         raise BadInput(f"{name_of(row)}: kind {row.kind} has no `chunk` and no `document`")
     else:
         frame = kind.rows(row, source) if hasattr(kind, "rows") else rows(row, source.table(row))
-    if lacking := ", ".join(sorted({"id", "text"} - {*frame.columns})):
-        raise BadInput(f"{name_of(row)}: kind {row.kind}: `rows` returns no column {lacking}")
+    frame = _checked(frame, row)
     repeats = row.source == "path" or SECOND & set(frame.columns)
     return frame if repeats else distinct(frame, row.source)
+
+
+def _checked(frame: pl.DataFrame, row: AnyCorpus) -> pl.DataFrame:
+    """Return what `rows` of a kind returned, with id, text, split and labels as strings.
+
+    Raises BadInput for what is no frame of texts with ids, and for texts that should be cut and are not.
+    """
+    where = f"{name_of(row)}: kind {row.kind}: `rows`"
+    if not isinstance(frame, pl.DataFrame):
+        raise BadInput(f"{where} returns {type(frame).__name__}, not a polars DataFrame")
+    if lacking := ", ".join(sorted({"id", "text"} - {*frame.columns})):
+        raise BadInput(f"{where} returns no column {lacking}")
+    if frame.is_empty():
+        raise BadInput(f"{where} returns no rows")
+    frame = as_text(frame, where)
+    refuse(frame, frame["id"].is_null() | frame["text"].is_null(), where, "rows have no id or no text")
+    if getattr(row, "chunk", None) and not frame["id"].str.contains(r"#\d+$").all():
+        raise BadInput(f"{where} ignores `chunk`; it must call texts.rows or texts.cleaned(..., p.chunk)")
+    return frame
 
 
 def _split(frame: pl.DataFrame, row: AnyCorpus) -> pl.DataFrame:
