@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 import torch
 
-from pipelines.measures import measure, shown, summary, translation
+from pipelines.measures import measure, retrieval, shown, summary, translation
 from pipelines.pages import headlines
 from pipelines.pages.tables.translation import seed_cells, translation_table
 from pipelines.runtime import store
@@ -125,5 +125,14 @@ def test_a_measure_of_translation_is_declared_once(tmp_path, monkeypatch):
         assert headlines.headlines(translation.MEASURES, numbers) == numbers
         state = views.state([]).removeprefix("deflate;")
         assert b"translation/doubled" in zlib.decompress(base64.b64decode(state))
+        with pytest.raises(ValueError, match="two measures have the name doubled"):
+            measure(translation.MEASURES)(doubled)
     finally:
         translation.MEASURES.pop()
+
+
+def test_no_measure_of_evaluate_has_the_name_of_another_number():
+    names = [m.name for m in (*translation.MEASURES, *retrieval.MEASURES)]
+    others = ["seed", "seeds", "pairs", "documents", "supervision", "retrieval", "retention"]
+    written = [*names, *(f"{name}_error" for name in names), *others]
+    assert len({*written}) == len(written)

@@ -1,8 +1,8 @@
 """Measures of vectors and texts. To import them, torch and numpy are enough.
 
 A module whose numbers the report shows lists them in MEASURES. geometry.py also has ANISOTROPY;
-attributes.py makes its list from `k`. The report, DVC's headline numbers and MLflow's view read these lists,
-so a new measure is declared once.
+attributes.py makes its list from `k`. The report reads these lists. DVC's headline numbers are made from
+those of translation, retrieval, similarity and image_text, and MLflow's view from that of translation.
 """
 
 import math
@@ -20,7 +20,8 @@ class Measure:
     """How a number is named, shown and computed.
 
     name: its key in results/. title: its heading in the report; without a title it stays in results/.
-    headline: whether DVC's table shows it and MLflow's view sorts by it. compute: its function.
+    headline: whether DVC's table shows it; MLflow's view sorts by the first such measure of translation.
+    compute: its function.
     """
 
     name: str
@@ -34,10 +35,12 @@ class Measure:
 def measure(measures: list[Measure], title: str = "", **about: Any) -> Callable[[Callable], Callable]:
     """Append the decorated function to `measures`, under its own name.
 
-    `about` holds the other fields of Measure.
+    `about` holds the other fields of Measure. Raises ValueError if the list has a measure of this name.
     """
 
     def declare(function: Callable) -> Callable:
+        if any(function.__name__ == other.name for other in measures):
+            raise ValueError(f"two measures have the name {function.__name__}; rename one")
         measures.append(Measure(function.__name__, title, compute=function, **about))
         return function
 

@@ -24,7 +24,7 @@ def measures(ks: Sequence[int]) -> list[Measure]:
     for k in ks:
         last = k == ks[-1]
         out += [
-            Measure(f"top{k}", f"top-{k}", headline=k == ks[0]),
+            Measure(f"top{k}", f"top-{k}"),
             Measure(f"precision{k}", f"precision@{k}" if last else ""),
             Measure(f"recall{k}", f"recall@{k}" if last else ""),
         ]

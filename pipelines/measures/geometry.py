@@ -26,7 +26,7 @@ MEASURES = [
     Measure("cka_chance", "chance"),
     Measure("cka_calibrated", "calibrated"),
     Measure("cka_p", better="lower"),
-    Measure("overlap", "shared", headline=True),
+    Measure("overlap", "shared"),
     Measure("overlap_calibrated", "calibrated"),
     Measure("overlap_p", better="lower"),
 ]
