@@ -119,7 +119,7 @@ def test_quick_settings_name_every_aligner():
 
 
 def test_the_example_of_contributing_is_an_aligner(monkeypatch):
-    [code] = blocks("CONTRIBUTING.md", "python")
+    _, code = blocks("CONTRIBUTING.md", "python")
     example = ModuleType("example")
     exec(code, vars(example))
     assert missing(example) is None

@@ -5,10 +5,12 @@ import json
 import mailbox
 import os
 import random
+import re
 import shutil
 import string
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import polars as pl
@@ -25,7 +27,8 @@ from pipelines.corpora.kinds.tweets import TOPICS, named
 from pipelines.corpora.sources import library
 from pipelines.runtime.store import check_corpus
 from pipelines.study import Chunk, HubCorpus, LibraryCorpus, PathCorpus, VectorsCorpus
-from tests.small import ROOT, completed, put, refusal
+from pipelines.study.corpora import KINDS
+from tests.small import ROOT, blocks, completed, put, refusal
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 TEXTS = [f"text number {i} of the file" for i in range(20)]
@@ -219,6 +222,23 @@ def test_a_kind_is_a_package_of_kinds_and_names_its_sources(monkeypatch):
 def test_what_rows_of_a_kind_returns_is_checked(monkeypatch, returned, says):
     monkeypatch.setattr(tweets, "rows", lambda p, source: returned)
     refused(file(".", "tweets", chunk=Chunk(size=1)), says)
+
+
+def test_the_example_of_contributing_is_a_kind(monkeypatch):
+    code, _ = blocks("CONTRIBUTING.md", "python")
+    example = ModuleType("example")
+    exec(code, vars(example))
+    monkeypatch.setitem(sys.modules, "pipelines.corpora.kinds.tweets", example)
+    poems = {"text": ["roses are red", "violets are blue"], "themes": ["love;flowers", None]}
+    frame = collected(poems, kind="tweets", chunk=Chunk(size=2, first=True))
+    assert frame["text"].to_list() == ["roses are", "violets are"]
+    assert frame["labels"].to_list() == [["love", "flowers"], []]
+
+
+def test_configuration_lists_every_kind():
+    page = (ROOT / "docs/configuration.md").read_text("utf-8")
+    [listed] = re.findall(r"`kind` says what the texts are: (.+?)\. It decides", page, re.DOTALL)
+    assert sorted(re.findall(r"`(\w+)`", listed)) == [*KINDS]
 
 
 def test_numbers_of_a_kind_become_text(monkeypatch):

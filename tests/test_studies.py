@@ -61,6 +61,12 @@ def test_changes_on_the_command_line_are_to_keys_that_the_sample_has(page):
         assert key in study[table][row], change
 
 
+def test_configuration_lists_every_study():
+    page = (ROOT / "docs/configuration.md").read_text("utf-8").partition("\n## Studies\n")[2]
+    listed = re.findall(r"^\| `([\w-]+)` \|", page, re.MULTILINE)
+    assert sorted(listed) == sorted(path.stem for path in STUDIES)
+
+
 def test_documented_rows_go_with_the_study_of_own_texts():
     [block] = [rows for rows in blocks("docs/configuration.md", "yaml") if rows.startswith("corpora:\n  l")]
     study = read_yaml(ROOT / "studies/own.yaml")
