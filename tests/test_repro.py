@@ -206,7 +206,7 @@ def test_an_experiment_reruns_one_stage_and_its_dependents(repository):
     assert ran == ["align@wasserstein", "evaluate@wasserstein", "report"]
     assert "five" in dvc("exp show --csv --only-changed")
     last = runs("align")[1][0]
-    assert last.data.params["settings.clusters"] == "5"
+    assert last.data.params["clusters"] == "5"
     assert last.data.tags["dvc.exp"] == "five"
 
 

@@ -139,6 +139,20 @@ def test_a_varied_setting_is_in_names_of_runs_and_a_column():
     assert views.varied(client, found[0].info.experiment_id) == ["align.clusters"]
 
 
+def test_null_is_a_value_of_a_setting():
+    for limit in (None, 150, None):
+        with track.run("align", "x", Align(source="a", target="b", aligner="identity", limit=limit), "smoke"):
+            pass
+    for limit in (150, None):
+        fit = Align(source="a", target="b", aligner="wasserstein_procrustes", limit=limit, seeds=[limit or 0])
+        with track.run("align", "y", fit, "smoke"):
+            pass
+    _, found = runs("align")
+    names = [run.info.run_name for run in reversed(found)]
+    assert names == ["x", "x limit=150", "x", "y", "y limit=null seeds=[0]"]
+    assert found[0].data.params["clusters"]
+
+
 def test_curves_are_live(monkeypatch):
     monkeypatch.setattr(sender, "FLUSH_SECONDS", 0.01)
     sent, send = threading.Event(), sender.Upload._metrics
@@ -357,7 +371,7 @@ def test_the_draft_of_a_killed_stage_is_removed_by_the_next():
 import os, pathlib, signal
 from pipelines.runtime import track
 pathlib.Path.rename = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-track.Run().open()
+track.Run().open("embed", "x", {}, {})
 """
     completed("python", "-c", leaves, code=-signal.SIGKILL)
     assert list(Path(".cache/mlflow").glob("*.part")) != []

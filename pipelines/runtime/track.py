@@ -33,7 +33,7 @@ class Run:
 
     _file: FileIO | None = None
 
-    def open(self, *start: Any) -> None:
+    def open(self, verb: str, name: str, tags: dict[str, str], params: dict[str, str]) -> None:
         """Start a log file and a sender. Raises OSError if the disk is full."""
         path = sender.store_file(f"-{time.time_ns()}-{os.getpid()}.jsonl")
         files.sweep([path.parent])
@@ -42,7 +42,7 @@ class Run:
         files.try_lock(file)
         draft.rename(path)  # a sender sees only locked logs
         self._file, self._sender = file, start_sender(path)
-        self.record("start", *start)
+        self.record("start", verb, name, tags, params)
 
     def record(self, kind: str, *arguments: Any) -> None:
         """Write an operation for the sender, with its time in milliseconds, as MLflow counts."""
@@ -149,6 +149,6 @@ def _settings(rows: Rows) -> dict[str, str]:
     values = {}
     for name, row in rows.items():
         for key, value in store.flat(row.model_dump(mode="json") if row else {}, ".").items():
-            key = f"{name}.{key.removeprefix('settings.')}" if name else key
-            values[FORBIDDEN.sub("_", key)] = value
-    return {key: str(value) for key, value in values.items() if value is not None}
+            key = key.removeprefix("settings.")
+            values[FORBIDDEN.sub("_", f"{name}.{key}" if name else key)] = value
+    return {key: "null" if value is None else str(value) for key, value in values.items()}
