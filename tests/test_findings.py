@@ -146,7 +146,12 @@ def test_a_failed_verdict_is_said_first(study):
         "at most, and a fit mostly works with 10,000 on either), more "
         "`restarts`, `match_in: smaller`, known `pairs`."
     )
-    assert "match_in" not in what_to_try(study, study.align["rival"])  # of another aligner
+    rival = what_to_try(study, study.align["rival"])  # of another aligner
+    assert "match_in" not in rival
+    assert "pairs" not in rival
+    split = what_to_try(study, changed(study.align["blind"], splits=("test", "train")))
+    assert "half at most" not in split
+    assert "pairs" not in split
 
 
 def test_random_halves_are_named(study):

@@ -16,7 +16,7 @@ from pipelines.pages.findings.finding import (
 from pipelines.pages.tables import ENOUGH, measured, percent
 from pipelines.pages.tables.translation import title, unmeasured
 from pipelines.runtime import store
-from pipelines.study import Align, Evaluate
+from pipelines.study import Align, Evaluate, aligner_module
 from pipelines.study.params import Study
 
 
@@ -143,10 +143,13 @@ def what_to_try(study: Study, fit: Align) -> str:
     rows = " and ".join(  # a row with splits may see every text, others see none that is held out
         f"{n['rows'] - (0 if fit.splits else n['test']):,} of {corpus}" for corpus, n in counts.items()
     )
-    settings = ["more `restarts`", "known `pairs`"]
+    most = "" if fit.splits else "a side sees half at most, and "
+    settings = ["more `restarts`"]
     if getattr(fit.settings, "match_in", None) == "target":
-        settings.insert(1, "`match_in: smaller`")
+        settings.append("`match_in: smaller`")
+    if aligner_module(fit.aligner).USES_PAIRS and not fit.splits:
+        settings.append("known `pairs`")
     return (
-        f"To try, in this order: more texts ({rows}; a side sees half at most, and a fit mostly works "
+        f"To try, in this order: more texts ({rows}; {most}a fit mostly works "
         f"with {ENOUGH:,} on either), {', '.join(settings)}."
     )
