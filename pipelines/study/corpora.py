@@ -1,12 +1,18 @@
 """Rows of corpora: where texts and images come from."""
 
+from __future__ import annotations
+
+import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
 from pipelines.runtime.settings import Count, Natural
 from pipelines.study.row import Row, Seed, Text, Watched, matching
+
+if TYPE_CHECKING:
+    from pipelines.study.params import Study
 
 _PACKAGES = Path(__file__).parents[1] / "corpora" / "kinds"
 KINDS = tuple(sorted(path.parent.name for path in _PACKAGES.glob("*/__init__.py")))
@@ -51,6 +57,21 @@ class Corpus(Row):
     test: Natural = 0  # how many are held out in whole documents, if the source has no split of its own
     seed: Seed = 0  # of every draw of texts
     private: bool = False  # keep its texts and labels out of MLflow, the report and standard output
+
+    def check(self, where: str, study: Study) -> None:
+        """Raise ValueError if the kind cannot be read from this source, or cannot be cut."""
+        if isinstance(self, VectorsCorpus):
+            return
+        # An import would take up to a second
+        code = (_PACKAGES / self.kind / "__init__.py").read_text(encoding="utf-8")
+        found = re.search(r"^SOURCES = \(([^)]+)\)", code, re.MULTILINE)
+        sources = re.findall(r"\w+", found[1]) if found else [self.source]
+        if self.source not in sources:
+            known = ", ".join(sources)
+            raise ValueError(f"{where}: {self.kind} has no source {self.source}; its sources are {known}")
+        cut = isinstance(self, HubCorpus | PathCorpus) and (self.chunk or self.document)
+        if cut and "\nCHUNKED = True" not in code:
+            raise ValueError(f"{where}: kind {self.kind} has no `chunk` and no `document`")
 
 
 class LibraryCorpus(Corpus):
