@@ -35,13 +35,13 @@ def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> N
     translators = load_seeds(store.intact(store.translators_path(row.translator)), row.hub_correction, device)
     rows = source.rows(row.split)
     if len(rows) < 2:
-        raise BadInput(
-            f"evaluate.{name}: {row.source} has {len(rows)} rows of split {row.split!r}; two are needed"
-        )
+        there = ", ".join(sorted({*source.splits}))
+        fault = f"{row.source} has {len(rows)} rows of split {row.split!r}; two are needed"
+        raise BadInput(f"{fault}; its splits: {there}")
 
     # 1. Scores of each seed
     documents = numbered(source.documents[rows.numpy()])
-    search = Search.of(name, row.queries, target) if row.queries else None
+    search = Search.of(row.queries, target) if row.queries else None
     per_seed = []
     for seed, translator in translators.items():
         scores = scored(translator, source.vectors, target.vectors, rows, row.batch)
@@ -103,15 +103,17 @@ class Search:
     judgements: Sequence[dict[str, float]]  # for each query: id of a document -> grade
 
     @classmethod
-    def of(cls, name: str, split: str, space: store.Embeddings) -> Search:
+    def of(cls, split: str, space: store.Embeddings) -> Search:
         """Return the search of all documents by the judged queries of `split`.
 
         A corpus has these queries in its split `queries <split>`. Raises BadInput if there are none.
         """
         queries = space.rows(f"queries {split}")
         if space.judgements is None or not len(queries):
-            there = sorted({*space.splits})
-            raise BadInput(f"evaluate.{name}.queries: {space.name} has none of {split!r}; splits: {there}")
+            fault = f"{space.name} has no judged queries of split {split!r}"
+            there = sorted(of.removeprefix("queries ") for of in {*space.splits} if of.startswith("queries "))
+            hint = f"there are: {', '.join(there)}" if there else "a corpus of kind judged has them"
+            raise BadInput(f"queries: {fault}; {hint}")
         # A document has no judgement
         documents = [row for row, judgement in enumerate(space.judgements) if judgement is None]
         judgements = [json.loads(space.judgements[row]) for row in queries]

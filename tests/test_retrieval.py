@@ -1,11 +1,14 @@
 """Judged retrieval: trec_eval's numbers, and a translator measured by queries."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from pipelines.aligners.core.translator import Identity, Linear
 from pipelines.encoders.query import as_function
+from pipelines.evaluate import Search
 from pipelines.measures import retrieval, summary
 from pipelines.runtime import store
 from tests.small import put, refusal, run_stage, static_encoder, study_of, write_translator
@@ -88,7 +91,10 @@ def test_queries_have_a_prompt_and_measure_a_translator(own_folder):
     assert before < best
     assert (found["seeds"], found["ndcg10"]) == (2, pytest.approx((before + best) / 2))
     assert found["retention"] == pytest.approx(found["ndcg10"] / best)
-    with refusal("none of 'dev'"):
+    with refusal("^queries: set-new has no judged queries of split 'dev'; there are: test, train"):
         run_stage("evaluate", study(queries="dev"))
-    with refusal("set-old has 0 rows of split 'x'; two are needed"):
+    with refusal("set-old has 0 rows of split 'x'; two are needed; its splits: queries test, queries train"):
         run_stage("evaluate", study(split="x"))
+    plain = replace(store.read_embeddings("set-new"), splits=np.array(["test"] * 6), judgements=None)
+    with refusal("^queries: set-new has no judged queries of split 'test'; a corpus of kind judged has them"):
+        Search.of("test", plain)
