@@ -102,7 +102,6 @@ def expand(tree: Mapping[str, Any]) -> Tables:
 
 def _without_slots(table: str, rows: Rows, study: Tables) -> Rows:
     """Return a copy of a table in which each row with slots is replaced by the rows that it stands for."""
-    earlier = TABLES[: TABLES.index(table)]
     found = []
     for name, row in rows.items():
         if not isinstance(row, dict):
@@ -112,7 +111,7 @@ def _without_slots(table: str, rows: Rows, study: Tables) -> Rows:
             in_matrix = {slot for values in matrix for slot in values[0]}
             others = [slot for slot in dict.fromkeys(SLOT.findall(str(name))) if slot not in in_matrix]
             for slot in others:  # the name of a table: its values are the names of the table's rows
-                known("", slot, earlier, "slot or table")
+                _check_slot(slot, table, row)
                 matrix.append([{slot: other} for other in study[slot]])
             rank = 2 if others else 1 if matrix else 0  # a lower one wins
             found.append((rank, name, row, matrix))
@@ -133,6 +132,16 @@ def _without_slots(table: str, rows: Rows, study: Tables) -> Rows:
     return made
 
 
+def _check_slot(slot: str, table: str, row: Rows) -> None:
+    """Raise ValueError if a slot that is not in `matrix` is no table before `table`."""
+    earlier = TABLES[: TABLES.index(table)]
+    if slot in TABLES and slot not in earlier:
+        raise ValueError(f": table {slot} does not stand before {table}")
+    if slot not in earlier and "matrix" not in row:
+        raise ValueError(f": there is no table {slot!r}, and the row has no `matrix`")
+    known("", slot, earlier, "slot or table")
+
+
 def _matrix(matrix: Any) -> list[list[Rows]]:
     """Return, for each key of `matrix`, the list of its values: {slot: value} or, for `a b`, two slots."""
     if not isinstance(matrix, dict):
@@ -140,6 +149,8 @@ def _matrix(matrix: Any) -> list[list[Rows]]:
     choices, seen = [], set()
     for key, values in matrix.items():
         slots = str(key).split()
+        if not re.fullmatch(r"[\w ]+", str(key)):
+            raise ValueError(f".matrix.{key}: a slot has letters, digits and '_'; a blank separates two")
         if len({*slots} - seen) < len(slots):
             raise ValueError(f".matrix.{key}: a slot is listed twice")
         seen.update(slots)

@@ -42,8 +42,10 @@ DIGITS = 18  # longest integer: sizes in torch and polars have 64 bits
 
 def read(path: Path) -> dict[str, Any]:
     """Return the mapping in a YAML file. Raise BadInput if it cannot be read or repeats a key."""
+    text = ""
     try:
-        loader = Loader(path.read_bytes().decode())
+        text = path.read_bytes().decode()
+        loader = Loader(text)
         node = loader.get_single_node()
         if node and size(node, {}) > MOST:  # before `faults`, which visits an alias once for each use
             raise BadInput(f"{path}: its aliases stand for more than {MOST:,} values")
@@ -53,7 +55,12 @@ def read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise BadInput(f"{path}: cannot be read: {error.strerror}") from None
     except (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError) as error:
-        raise BadInput(f"{path}: not YAML: {message(error)}") from None
+        fault = message(error).replace('"<unicode string>", ', "")
+        if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
+            line = "".join(text.splitlines()[error.problem_mark.line :][:1])
+            if re.search(r"{\w+}", re.sub(r"""".*?"|'.*?'""", "", line)):
+                fault += "; put text with {slot} in quotes"
+        raise BadInput(f"{path}: not YAML: {fault}") from None
     if not isinstance(tree, dict):
         raise BadInput(f"{path}: a mapping of keys is needed")
     return tree
