@@ -93,6 +93,7 @@ PAPER = {"what": "w", "value": 1, "by": "b"}
         ("align", ALIGN | {"seeds": 3}, ".seeds: must be a list, such as [3, ...]"),
         ("align", ALIGN | {"splits": "test"}, ".splits: must be a list, such as [test, ...]"),
         ("align", ALIGN | {"seeds": [0, 0]}, ".seeds: 0 stands twice"),
+        ("align", ALIGN | {"seeds": []}, ".seeds: Tuple should have at least 1 item"),
         ("evaluate", {"translator": "ab", "source": "b", "target": "b"},
          ".source: b is of encoder minilm, but ab was fitted on wordllama"),
         ("finetune", FINETUNE | {"lr": float("nan")}, ".lr: "),
@@ -116,6 +117,14 @@ def test_what_is_wrong_with_a_row_is_one_line(own_folder, table, row, line):
 def test_nothing_in_place_of_a_list_is_no_example_of_one(own_folder):
     rows = STUDY["align"] | {"r": ALIGN | {"seeds": None}}
     assert refused({"align": rows}) == "align.r.seeds: must be a list"
+
+
+def test_one_mistake_of_several_rows_counts_once(own_folder):
+    rows = {"{a}": ALIGN | {"matrix": {"a": ["one", "two"]}, "seeds": ["x"]}}
+    line = "align.one.seeds.0: Input should be a valid integer, unable to parse string as an integer"
+    assert refused({"align": rows, "evaluate": {}}) == line
+    rows["{a}"]["splits"] = 3
+    assert refused({"align": rows, "evaluate": {}}).endswith(" (and 1 more)")
 
 
 ALIASES = [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 10)]
@@ -146,6 +155,11 @@ ALIASES = [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 1
         (b"study: t\ncorpora:\n  a: {}\n  b: {}\n  a: {}\n", "corpora.a stands twice: lines 3 and 5"),
         (b"study: caf\xe9\n", "not YAML: 'utf-8' codec can't decode byte 0xe9"),
         (b"study: t\nabout: {[1]: 2}\n", "not YAML"),
+        (
+            b"study: t\nevaluate:\n  {align}: {}\n",
+            "not YAML: while constructing a mapping found unhashable key in line 3, column 3; put text",
+        ),
+        (b"study: t\nalign:\n  '{a}': {source: x-{a}}\n", "not YAML: while parsing a flow mapping in line 3"),
         (b"study: t\nabout: !!bool maybe\n", "not YAML"),
         (b"study: t\nabout: !!timestamp maybe\n", "not YAML"),
         (b"study: t\nabout: " + b"[" * 3000 + b"]" * 3000 + b"\n", "not YAML"),

@@ -403,6 +403,7 @@ def test_a_study_is_validated_inside_and_outside_of_its_checkout(tmp_path, monke
     monkeypatch.chdir(ROOT if here else tmp_path)
     code, found = said(capsys, f"validate '{ROOT}/studies/sample.yaml'")
     assert (code, found["study"]) == (0, "sample")
+    assert main(["validate", "sample"]) == (0 if here else 2)  # a name in studies/
 
 
 def test_a_short_row_of_params_yaml_is_refused(tmp_path):

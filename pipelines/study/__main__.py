@@ -42,12 +42,11 @@ def names(path: Path) -> None:
 def make_active(study: str) -> None:
     """Make a study the active one: the name of a file of studies/, or a path."""
     from pipelines.study import activate
-    from pipelines.study.params import find
+    from pipelines.study.params import find, studies
 
-    studies = {path.stem: path for path in Path("studies").glob("*.yaml")}
-    path = studies.get(study, Path(study))
+    path = studies().get(study, Path(study))
     if not os.path.exists(path):  # Path.exists raises OSError for a long name
-        find("studies", study, studies, "study")
+        find("studies", study, studies(), "study")
     kept = activate.activate(path)
     done = "is filled in" if path.samefile("params.yaml") else f"is now {path}"
     print(f"params.yaml {done}" + (f"; the edited one is kept in {kept}" if kept else ""))

@@ -7,6 +7,7 @@ A study is a set of tables. Each maps a row's name to its settings. The stage
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -148,6 +149,11 @@ class Study(Row):
         return any(self.corpora[name].private for name in corpora)
 
 
+def studies() -> dict[str, Path]:
+    """Return the files in studies/ by name."""
+    return {path.stem: path for path in Path("studies").glob("*.yaml")}
+
+
 def find(where: str, name: str, rows: dict[str, Any], what: str = "row") -> Any:
     """Return a row, or another thing, by its name. Raise BadInput if there is none."""
     try:
@@ -179,9 +185,10 @@ def check_files(study: Study, where: str | Path = "params.yaml") -> None:
 
 
 def one_line(error: ValidationError) -> str:
-    """Return the first fault, and how many more there are."""
+    """Return the first fault, and how many more there are. Rows of one `matrix` have the same ones."""
     first, *others = faults(error)
-    return f"{first} (and {len(others)} more)" if others else first
+    more = len({re.sub(r"^(\w+)\.[^.:]+", r"\1", fault) for fault in (first, *others)}) - 1
+    return f"{first} (and {more} more)" if more else first
 
 
 # Instead of pydantic's messages, by the type of the fault
@@ -195,8 +202,11 @@ MESSAGES = {
 
 def faults(error: ValidationError) -> list[str]:
     """Return the faults in the words of the file, for example `align.wp.clustrs: unknown key`."""
-    found = []
+    found, places = [], [one["loc"] for one in error.errors()]
     for one in error.errors():
+        inner = [at for at in places if at[:-1] == one["loc"]]
+        if one["type"] == "too_short" and inner:
+            continue  # pydantic does not count items that are wrong themselves
         # Pydantic puts the tag of the union of corpora into the location.
         at = [str(p) for i, p in enumerate(one["loc"]) if not (i == 2 and one["loc"][0] == "corpora")]
         if one["type"].startswith("union_tag"):

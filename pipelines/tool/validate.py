@@ -12,11 +12,12 @@ from pipelines.tool import Answer
 
 def run(args: Namespace) -> Answer:
     """Check a study, and count the rows of its tables."""
-    study = params.load(args.study)
+    path = params.studies().get(str(args.study), args.study)
+    study = params.load(path)
     if Path("dvc.yaml").is_file():  # paths in a study are of its checkout
-        params.check_files(study, args.study)
-    if args.study.name == "params.yaml":
-        check_full(args.study)
+        params.check_files(study, path)
+    if path.name == "params.yaml":
+        check_full(path)
     rows = {table: len(rows) for table, rows in study if isinstance(rows, dict)}
     said = ", ".join(f"{count} {table}" for table, count in rows.items() if count)
     return Answer([f"{study.study}: valid: {said}"], {"study": study.study, "rows": rows})
