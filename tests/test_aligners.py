@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from torch.nn.functional import cosine_similarity, normalize
 from torch.testing import assert_close
 
+import pipelines.aligners
 from pipelines.aligners import identity, network, vec2vec, wasserstein_procrustes
 from pipelines.aligners.core.aligner import missing
 from pipelines.aligners.core.cloud import spectral
@@ -21,7 +22,7 @@ from pipelines.aligners.wasserstein_procrustes.candidates import agreements, chi
 from pipelines.aligners.wasserstein_procrustes.reflections import ReflectionCost, reflected
 from pipelines.aligners.wasserstein_procrustes.sides import REFINEMENT_POWER, Sides, couple
 from pipelines.measures.vectors import centred_unit
-from pipelines.study import settings_of
+from pipelines.study import settings_of, translation
 from pipelines.study.translation import aligner_names
 from tests.small import QUICK, blocks, normal, put, quick_fit, refusal, rotation, seeded, sinkhorn
 
@@ -107,11 +108,27 @@ def test_an_aligner_of_ones_own_is_told_what_it_lacks(monkeypatch):
     imported.return_value = own(fit=identity.fit, Settings=clash)
     with pytest.raises(ValueError, match=r"Settings: limit: a row of align has such a key already"):
         settings_of("identity", {})
+    tensor = make_dataclass("Settings", [("axes", torch.Tensor, None)], frozen=True)
+    imported.return_value = own(fit=identity.fit, Settings=tensor)
+    with pytest.raises(ValueError, match=r"Settings: a key of a row cannot have type <class 'torch.Tensor'>"):
+        settings_of("identity", {})
     imported.side_effect = ImportError("no module cupy")
     with pytest.raises(
-        ValueError, match=r"identity cannot be imported: ImportError: no module cupy \(line \d+\)"
+        ValueError, match=r"identity cannot be imported: ImportError: no module cupy \(line \d+ of mock.py\)"
     ):
         settings_of("identity", {})
+
+
+def test_a_fault_of_an_aligner_is_told_with_its_file(own_folder, monkeypatch):
+    monkeypatch.setattr(translation, "__file__", own_folder / "study/translation.py")
+    put("aligners/mine.py", "")
+    with pytest.raises(ValueError, match=r"^aligner mine: move mine.py to mine/__init__.py$"):
+        settings_of("mine", {})
+    code = "import dataclasses\n@dataclasses.dataclass\nclass A:\n    a: list = []\n"
+    put("aligners/own/__init__.py", code)
+    monkeypatch.setattr(pipelines.aligners, "__path__", [str(own_folder / "aligners")])
+    with pytest.raises(ValueError, match=r"own cannot be imported: .* \(line 2 of __init__.py\)$"):
+        settings_of("own", {})
 
 
 def test_quick_settings_name_every_aligner():

@@ -15,6 +15,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    PydanticSchemaGenerationError,
     TypeAdapter,
     ValidationError,
     model_validator,
@@ -181,7 +182,12 @@ def settings_from(kind: type, given: Any, also: Iterable[str] = ()) -> Any:
     Raise ValidationError for an unknown key, with the nearest name of a setting or of `also`.
     """
     refuse_unknown_keys(given, [field.name for field in fields(kind)], also)
-    return TypeAdapter(kind).validate_python(given)
+    try:
+        adapter = TypeAdapter(kind)
+    except PydanticSchemaGenerationError as error:
+        wrong = str(error).partition(" for ")[2].partition(". ")[0]
+        raise ValueError(f"{kind.__module__}.Settings: a key of a row cannot have type {wrong}") from None
+    return adapter.validate_python(given)
 
 
 def refuse_unknown_keys(given: Any, names: Iterable[str], also: Iterable[str] = ()) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import traceback
 from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
@@ -241,7 +242,10 @@ def aligner_module(aligner: Any) -> Any:
 
     Raises ValueError if there is none of this name, if it cannot be imported, or if it lacks something.
     """
+    folder = Path(__file__).parents[1] / "aligners" / str(aligner)
     if aligner not in (names := aligner_names()):
+        if os.path.isfile(f"{folder}.py"):
+            raise ValueError(f"aligner {aligner}: move {aligner}.py to {aligner}/__init__.py")
         hint = nearest(str(aligner), names) or f"; there are: {', '.join(names)}"
         raise ValueError(f"there is no aligner {aligner!r}{hint}")
     try:
@@ -249,7 +253,10 @@ def aligner_module(aligner: Any) -> Any:
     except Exception as error:
         fault = f"{type(error).__name__}: {error}"
         if not isinstance(error, SyntaxError):  # which names its line
-            fault += f" (line {traceback.extract_tb(error.__traceback__)[-1].lineno})"
+            frames = traceback.extract_tb(error.__traceback__)
+            own = [frame for frame in frames if Path(frame.filename).is_relative_to(folder)]
+            last = (own or frames)[-1]
+            fault += f" (line {last.lineno} of {Path(last.filename).name})"
         raise ValueError(f"aligner {aligner} cannot be imported: {fault}") from error
     if fault := missing(module):
         raise ValueError(fault)
