@@ -95,16 +95,20 @@ def test_published_numbers_stand_beside_ours(own_folder):
         "raw": paper | {"value": 0.99, "of": "evaluate.row.raw_top1"},
         "deep": paper | {"value": 0.98, "of": "evaluate.row.deep.er"},
         "gone": paper | {"value": 1, "of": "evaluate.row.nothing.there"},
+        "wrong": paper | {"value": 2, "of": "evaluate.row.deep.err"},
+        "later": paper | {"value": 3, "of": "align.row.verdict"},
         "apart": paper | {"value": 0.97, "of": "evaluate.row.top1", "comparable": False},
     }
     fits = {"row": {"source": "passages-one", "target": "passages-two", "aligner": "identity"}}
     study = study_of("passages", "one two", align=fits, evaluate={"row": {}}, published=rows)
     beside, apart = "\n".join(published_table(study)).split("### For orientation: other data")
-    lines = beside.strip().splitlines()[-3:]
+    lines = beside.strip().splitlines()[-5:]
     assert [[cell.strip() for cell in line.split("|")][2:6] for line in lines] == [
         ["0.99", "table 2", "0.5", "0.25"],  # its centred twin beside it
         ["0.98", "table 2", "3", ""],
-        ["1", "table 2", "not measured", ""],
+        ["1", "table 2", "no measure 'nothing.there'", ""],
+        ["2", "table 2", "no measure 'deep.err'; did you mean 'deep.er'?", ""],
+        ["3", "table 2", "not measured", ""],
     ]
     assert "0.97" in apart
     assert "0.25" not in apart

@@ -7,6 +7,7 @@ from pipelines.runtime import store
 from pipelines.runtime.again import again
 from pipelines.study import Published
 from pipelines.study.params import Study
+from pipelines.study.row import nearest
 
 PUBLISHED = """Published numbers are the papers' own. vec2vec ranks all translated vectors for each real
 vector, by raw cosine. *Centred* ranks all real vectors for each translated one, by centred cosine, as the
@@ -34,8 +35,15 @@ def published_table(study: Study) -> list[str]:
 def published_cells(row: Published) -> list[str]:
     ours = cell_value(row.of) if row.of else None
     centred = cell_value(row.of.replace(".raw_", ".")) if row.of and ".raw_" in row.of else None
-    here = "not measured" if ours is None else f"{ours:.4g}"
+    here = f"{ours:.4g}" if ours is not None else missing(row.of) if row.of else "not measured"
     return [*quoted(row), here, "" if centred is None else f"{centred:.4g}", row.of or ""]
+
+
+def missing(cell: str) -> str:
+    """Say why there is no number at `verb.row.measure`: the row has no results, or none of this name."""
+    verb, row, measure = cell.split(".", 2)
+    found = store.read_metrics(verb, [row]).get(row)
+    return f"no measure {measure!r}{nearest(measure, store.flat(found, '.'))}" if found else "not measured"
 
 
 def quoted(row: Published) -> list[str]:
