@@ -2,15 +2,20 @@
 oracles.
 """
 
+import importlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 import pytest
 
+from pipelines.measures import Measure, geometry, image_text
 from pipelines.measures.intervals import difference
 from pipelines.pages.findings import findings
 from pipelines.pages.findings.translation import judgement, what_to_try
+from pipelines.pages.tables import images
+from pipelines.pages.tables.encoders import geometry_table
 from pipelines.pages.tables.leakage import inversion_table
 from pipelines.runtime import store
 from pipelines.study import params
@@ -276,6 +281,18 @@ def test_encoders_that_share_neighbours_stand_beside_chance(study):
     assert said in sentence(both)
     store.write_metrics("geometry", "mails", found | {"repeated": 4000})
     assert findings(study) == []
+
+
+def test_a_table_follows_the_titles_of_measures(study, monkeypatch):
+    measures = [replace(m, title=m.title.upper()) for m in geometry.MEASURES]
+    monkeypatch.setattr(geometry, "MEASURES", measures)
+    store.write_metrics("geometry", "mails", {"texts": 9, "chance": 0.5, "one:two": {"overlap": 0.7}})
+    assert "| SHARED (chance 0.5000) |" in "\n".join(geometry_table(study))
+    monkeypatch.setattr(image_text, "MEASURES", [*image_text.MEASURES, Measure("x", better="lower")])
+    legend = importlib.reload(images).LEGEND
+    monkeypatch.undo()
+    importlib.reload(images)
+    assert ", ." not in legend
 
 
 def test_a_trained_encoder_stands_beside_its_untrained_self(study):

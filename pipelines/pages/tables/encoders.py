@@ -130,8 +130,8 @@ def geometry_table(study: Study) -> list[str]:
             rows.append(
                 [pair.replace(":", " and "), *numbers(measures, m), *translated(study, row.corpus, pair)]
             )
-        header = [m.title for m in measures]
-        header[header.index("shared")] += f" (chance {metrics['chance']:.4f})"
+        chance = {"overlap": f" (chance {metrics['chance']:.4f})"}
+        header = [m.title + chance.get(m.name, "") for m in measures]
         header = ["encoders", *header, "top-1, unpaired", "top-1, oracle"]
         blocks += block(geometry_title(study, name, row, metrics["texts"]), header, rows)
     return section("Geometry", GEOMETRY_LEGEND, blocks)

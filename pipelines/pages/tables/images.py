@@ -11,7 +11,7 @@ LEGEND = f"""These encoders were trained here from scratch. *Linear width* is th
 linear classifier sees; it depends on the head. *Unexplained* is the share of the true PMI's
 variance that the similarity does not explain; *rank limit* is the share that no inner product of this
 dimension explains (oracle). R@k is the share of images, or of different captions, that have a right
-partner among the k nearest. Mean ± standard deviation over seeds. {lower_is_better(MEASURES)}"""
+partner among the k nearest. Mean ± standard deviation over seeds. {lower_is_better(shown(MEASURES))}"""
 
 
 def image_text_table(study: Study) -> list[str]:
