@@ -62,13 +62,14 @@ class Corpus(Row):
         """Raise ValueError if the kind cannot be read from this source, or cannot be cut."""
         if isinstance(self, VectorsCorpus):
             return
+        source = getattr(self, "source", "")  # a field of every subclass
         # An import would take up to a second
         code = (_PACKAGES / self.kind / "__init__.py").read_text(encoding="utf-8")
         found = re.search(r"^SOURCES = \(([^)]+)\)", code, re.MULTILINE)
-        sources = re.findall(r"\w+", found[1]) if found else [self.source]
-        if self.source not in sources:
+        sources = re.findall(r"\w+", found[1]) if found else [source]
+        if source not in sources:
             known = ", ".join(sources)
-            raise ValueError(f"{where}: {self.kind} has no source {self.source}; its sources are {known}")
+            raise ValueError(f"{where}: {self.kind} has no source {source}; its sources are {known}")
         cut = isinstance(self, HubCorpus | PathCorpus) and (self.chunk or self.document)
         if cut and "\nCHUNKED = True" not in code:
             raise ValueError(f"{where}: kind {self.kind} has no `chunk` and no `document`")

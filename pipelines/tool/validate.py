@@ -12,7 +12,7 @@ from pipelines.tool import Answer
 
 def run(args: Namespace) -> Answer:
     """Check a study, and count the rows of its tables."""
-    path = params.studies().get(str(args.study), args.study)
+    path = params.studies().get(str(args.study)) or args.study
     study = params.load(path)
     if Path("dvc.yaml").is_file():  # paths in a study are of its checkout
         params.check_files(study, path)
