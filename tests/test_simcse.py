@@ -114,7 +114,9 @@ def corpora(own_folder):
 
 
 def study(**row):
-    return study_of("nq nli sts", "", finetune={"row": FINETUNE | {"steps": 6, "lr": 1e-3} | row})
+    corpora = {name: {"source": "path", "path": "x"} for name in ("nq", "nli", "sts")}
+    finetune = {"row": FINETUNE | {"steps": 6, "lr": 1e-3} | row}
+    return study_of("", "", corpora=corpora, finetune=finetune)
 
 
 def test_halves_share_no_document(corpora):
