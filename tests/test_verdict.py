@@ -115,6 +115,13 @@ def test_more_agreement_is_never_a_worse_label():
     assert list(dict.fromkeys(words)) == ["failed", "doubtful", "aligned"]
 
 
+@pytest.mark.parametrize("point", [torch.full((40,), 0.1), normal(40)])
+def test_maps_to_a_single_point_do_not_agree(point):
+    cloud = normal(500, 40)
+    said = judge(cloud, point.expand_as, [point.expand_as], cloud)
+    assert (said.label, said.agreement) == ("failed", 0)
+
+
 def test_of_a_mixture_the_share_and_its_rows_are_told():
     generator, spread = seeded(), torch.linspace(2, 0.2, 64)
     topics = torch.randn(60, 64, generator=generator) * spread
