@@ -11,6 +11,7 @@ import string
 import sys
 from pathlib import Path
 from types import ModuleType
+from unittest.mock import Mock
 
 import numpy as np
 import polars as pl
@@ -27,6 +28,7 @@ from pipelines.corpora.kinds.tweets import TOPICS, named
 from pipelines.corpora.sources import library
 from pipelines.runtime.store import check_corpus
 from pipelines.study import Chunk, HubCorpus, LibraryCorpus, PathCorpus, VectorsCorpus
+from pipelines.study import corpora as study_corpora
 from pipelines.study.corpora import KINDS
 from tests.small import ROOT, blocks, completed, put, refusal
 
@@ -193,13 +195,17 @@ def test_absent_files_and_bad_vectors_are_named():
 def test_a_kind_is_a_package_of_kinds_and_names_its_sources(monkeypatch):
     with pytest.raises(ValueError, match="'poems' is no kind of corpus; there are: emails, images"):
         file(".", "poems")
-    refused(file(".", "scenes"), "scenes has no source path; its sources are synthetic")
+    with pytest.raises(ValueError, match=r"^corpora\.x: scenes has no source path; its sources are synthetic$"):
+        file(".", "scenes").check("corpora.x", Mock())
     monkeypatch.setattr(tweets, "rows", lambda p, source: pl.DataFrame({"text": ["x"]}))
     refused(file(".", "tweets"), "kind tweets: `rows` returns no column id")
-    monkeypatch.setattr(tweets, "SOURCES", "path")
-    refused(file(".", "tweets"), r"kind tweets: SOURCES must be a tuple, such as \('path',\)")
-    monkeypatch.delattr(tweets, "SOURCES")
-    refused(file(".", "tweets"), "kind tweets: SOURCES must be a tuple")
+    monkeypatch.setattr(study_corpora, "_PACKAGES", Path("kinds"))
+    for code in ("", "SOURCES = 'path'\n", "SOURCES = ('path')\n", "SOURCES = ()\n"):
+        put("kinds/tweets/__init__.py", code)
+        with pytest.raises(
+            ValueError, match=r"kind tweets: its file needs a line such as SOURCES = \('path',\)$"
+        ):
+            file(".", "tweets").check("corpora.x", Mock())
 
 
 @pytest.mark.parametrize(
@@ -396,7 +402,8 @@ def test_tasks_keep_validation_rows_and_refuse_chunks():
     columns = {"text": TEXTS, "labels": [["l"]] * 20, "task": ["T"] * 20}
     columns["split"] = ["train", "validation", "test", "train"] * 5
     assert set(collected(columns, kind="tasks")["split"]) == {"train", "dev", "test"}
-    refused(file("t.parquet", "tasks", chunk={"size": 4}), "kind tasks has no `chunk`")
+    with pytest.raises(ValueError, match=r"^corpora\.x: kind tasks has no `chunk` and no `document`$"):
+        file("t.parquet", "tasks", chunk={"size": 4}).check("corpora.x", Mock())
 
 
 def test_held_out_documents_have_texts_that_can_be_held_out():

@@ -65,9 +65,10 @@ class Corpus(Row):
         source = getattr(self, "source", "")  # a field of every subclass
         # An import would take up to a second
         code = (_PACKAGES / self.kind / "__init__.py").read_text(encoding="utf-8")
-        found = re.search(r"^SOURCES = \(([^)]+)\)", code, re.MULTILINE)
-        sources = re.findall(r"\w+", found[1]) if found else [source]
-        if source not in sources:
+        found = re.search(r"^SOURCES = \(([^),]+,[^)]*)\)", code, re.MULTILINE)
+        if not found:
+            raise ValueError(f"{where}: kind {self.kind}: its file needs a line such as SOURCES = ('path',)")
+        if source not in (sources := re.findall(r"\w+", found[1])):
             known = ", ".join(sources)
             raise ValueError(f"{where}: {self.kind} has no source {source}; its sources are {known}")
         cut = isinstance(self, HubCorpus | PathCorpus) and (self.chunk or self.document)

@@ -23,7 +23,7 @@ def collect(row: AnyCorpus) -> pl.DataFrame:
     first message of a thread joins the replies that name it. A source's own split is kept. Train texts whose
     document is also in another split are dropped. Without a split, `row.test` texts are "test", of documents
     that have no text in "train". If chunks overlap (`stride`), those of "test" do not. The same row and
-    source give the same frame. Raises BadInput if the kind has no such source, or too few rows are left.
+    source give the same frame. Raises BadInput if too few rows are left.
     """
     frame = _read(row)
     if (row.rows or 0) > len(frame):
@@ -46,16 +46,8 @@ def _read(row: AnyCorpus) -> pl.DataFrame:
     if row.source == "vectors":
         return source.rows(row)
     kind: Any = import_module(f"pipelines.corpora.kinds.{row.kind}")
-    sources = getattr(kind, "SOURCES", None)
-    if not isinstance(sources, tuple):
-        raise BadInput(f"corpora: kind {row.kind}: SOURCES must be a tuple, such as ('path',)")
-    if row.source not in sources:
-        known = ", ".join(sources)
-        raise BadInput(f"corpora: {row.kind} has no source {row.source}; its sources are {known}")
     if isinstance(row, LibraryCorpus | SyntheticCorpus):
         frame = source.rows(row)
-    elif (row.chunk or row.document) and not getattr(kind, "CHUNKED", False):
-        raise BadInput(f"{name_of(row)}: kind {row.kind} has no `chunk` and no `document`")
     else:
         frame = kind.rows(row, source) if hasattr(kind, "rows") else rows(row, source.table(row))
     frame = _checked(frame, row)
