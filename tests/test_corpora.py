@@ -195,7 +195,9 @@ def test_absent_files_and_bad_vectors_are_named():
 def test_a_kind_is_a_package_of_kinds_and_names_its_sources(monkeypatch):
     with pytest.raises(ValueError, match="'poems' is no kind of corpus; there are: emails, images"):
         file(".", "poems")
-    with pytest.raises(ValueError, match=r"^corpora\.x: scenes has no source path; its sources are synthetic$"):
+    with pytest.raises(
+        ValueError, match=r"^corpora\.x: scenes has no source path; its sources are synthetic$"
+    ):
         file(".", "scenes").check("corpora.x", Mock())
     monkeypatch.setattr(tweets, "rows", lambda p, source: pl.DataFrame({"text": ["x"]}))
     refused(file(".", "tweets"), "kind tweets: `rows` returns no column id")
