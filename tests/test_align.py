@@ -1,5 +1,6 @@
 """Who sees what: disjoint halves, true pairs for oracles only. Restarts, verdicts, resuming a killed row."""
 
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -203,7 +204,7 @@ def test_a_killed_row_keeps_seeds_of_this_code_and_these_vectors(stage, monkeypa
 
 @pytest.mark.parametrize("seeds", [[0, verdict.REPLICATE_SEED], [20261121]])
 @pytest.mark.parametrize("sign", [1, -1])
-def test_seeds_on_one_dump_are_judged_by_a_replicate_on_three_quarters(stage, seeds, sign):
+def test_seeds_on_one_dump_are_judged_by_a_replicate_on_three_quarters(stage, seeds, sign, capsys):
     """Seeds on one dump always agree with each other."""
     sizes = []
 
@@ -216,6 +217,9 @@ def test_seeds_on_one_dump_are_judged_by_a_replicate_on_three_quarters(stage, se
     assert list(by_seed) == [str(seed) for seed in seeds]
     assert all(np.sign(v["agreement"]) == sign and abs(v["agreement"]) > 0.9 for v in by_seed.values())
     assert list(load_seeds(store.translators_path("r"))) == seeds  # the replicate is not written
+    label = "aligned" if sign == 1 else "failed"
+    said = ", ".join(rf"seed {seed} {label} \(agreement -?\d\.\d\d\)" for seed in seeds)
+    assert re.fullmatch(f"r: {said}\n", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(
