@@ -156,7 +156,7 @@ def fit_row(verb: str, name: str, work: Work, in_common: Callable[[Pair], dict[s
         work.run.log({where: {key: value for key, value in found.items() if key != "by seed"}})
         if verdicts:
             said = ", ".join(f"seed {seed} {verdict.short}" for seed, verdict in verdicts.items())
-            print(f"{subfolder or name}: {said}")
+            print(f"{subfolder}: {said}" if subfolder else said)
     store.write_metrics(verb, name, metrics.get("", metrics))  # metrics of a single pair are not nested
     store.publish_folder(output, store.translators_path(name))
 
