@@ -92,6 +92,7 @@ PAPER = {"what": "w", "value": 1, "by": "b"}
         ("align", ALIGN | {"device": "gpu"}, ".device: 'gpu' is none of auto, cpu, mps, cuda, cuda:<number>"),
         ("align", ALIGN | {"seeds": 3}, ".seeds: must be a list, such as [3, ...]"),
         ("align", ALIGN | {"splits": "test"}, ".splits: must be a list, such as [test, ...]"),
+        ("align", ALIGN | {"splits": "a\nb"}, ".splits: must be a list, such as [a b, ...]"),
         ("align", ALIGN | {"seeds": [0, 0]}, ".seeds: 0 stands twice"),
         ("align", ALIGN | {"seeds": []}, ".seeds: Tuple should have at least 1 item"),
         ("evaluate", {"translator": "ab", "source": "b", "target": "b"},

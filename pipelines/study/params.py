@@ -211,10 +211,11 @@ def faults(error: ValidationError) -> list[str]:
         at = [str(p) for i, p in enumerate(one["loc"]) if not (i == 2 and one["loc"][0] == "corpora")]
         if one["type"].startswith("union_tag"):
             at.append("source")  # the key that chooses the kind of corpus
-        message = " ".join(one["msg"].removeprefix("Value error, ").split())
+        message = one["msg"].removeprefix("Value error, ")
         if words := MESSAGES.get(one["type"]):
             message = words.format(**one.get("ctx", {}))
         if one["type"] == "tuple_type" and isinstance(one["input"], (str, int, float)):
             message += f", such as [{one['input']}, ...]"
+        message = " ".join(message.split())
         found.append(f"{'.'.join(at)}: {message}" if at else message)
     return found
