@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from pydantic import ValidationError
 
-from pipelines.aligners.core.cloud import INTEGERS, checked, finite
+from pipelines.aligners.core.cloud import checked, finite, floats
 from pipelines.aligners.core.parts import Parts, judge_parts
 from pipelines.aligners.core.translator import Translator, load_best, seeds_in
 from pipelines.aligners.core.translator import load as load_translator
@@ -107,7 +107,7 @@ def fit_and_judge(
         given = () if pairs is None else tuple(pairs)
     except TypeError:
         given = (pairs,)
-    known = [_floats("pairs", side).float().to(source.device) for side in given]
+    known = [floats("pairs", side).float().to(source.device) for side in given]
     if pairs is not None and [side.ndim for side in known] != [2, 2]:
         raise BadInput(
             "fit: pairs: two arrays of vectors are needed, (k, d) and (k, e), one row for each text"
@@ -176,7 +176,7 @@ def verdict(
             raise BadInput(f"verdict: fit must return a function of vectors, got {type(fitted).__name__}")
 
         def translate(vectors: torch.Tensor) -> torch.Tensor:
-            translated = _floats("verdict: what fit returned gives", fitted(vectors.cpu().numpy())).float()
+            translated = floats("verdict: what fit returned gives", fitted(vectors.cpu().numpy())).float()
             if (shape := tuple(translated.shape)) != (needed := (len(vectors), target.shape[1])):
                 raise BadInput(f"verdict: what fit returned gives {shape}, and {needed} is needed")
             if not translated.isfinite().all():
@@ -192,19 +192,5 @@ def verdict(
 
 def _sides(source: Any, target: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """Return both sides as float32 on the source's device. Raises BadInput for what cannot be aligned."""
-    x, y = checked("source", _floats("source", source)), checked("target", _floats("target", target))
+    x, y = checked("source", floats("source", source)), checked("target", floats("target", target))
     return x, y.to(x.device)
-
-
-def _floats(name: str, vectors: Any) -> torch.Tensor:
-    """Return a tensor; an array of numbers and a tensor of integers become float32. Raises BadInput for
-    anything else.
-    """
-    if isinstance(vectors, np.ndarray) and vectors.dtype.kind in "fiu":
-        # torch takes neither negative strides nor a foreign byte order
-        vectors = np.ascontiguousarray(vectors, np.float32)
-    try:
-        tensor = torch.as_tensor(vectors).detach()
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise BadInput(f"{name}: no array of numbers: {error}") from None
-    return tensor.float() if tensor.dtype in INTEGERS else tensor

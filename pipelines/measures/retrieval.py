@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
+from torch.nn.utils.rnn import pad_sequence
 
 from pipelines.measures import Measure, measure
 from pipelines.measures.vectors import finite, products
@@ -63,9 +64,6 @@ def judged_scores(
         for query, rows in enumerate(best, start):
             found.append([max(0.0, judgements[query].get(names[row], 0.0)) for row in rows])
     ideal = [sorted((max(0.0, grade) for grade in of.values()), reverse=True) for of in judgements]
-    width = max(map(len, ideal), default=0)
-    padded = torch.zeros(len(ideal), width)
-    for row, grades in zip(padded, ideal, strict=True):
-        row[: len(grades)] = torch.tensor(grades)
+    padded = pad_sequence([torch.tensor(grades) for grades in ideal], batch_first=True)
     ranked = Ranked(torch.tensor(found).reshape(len(unit), -1), padded)
     return {m.name: m.compute(ranked) for m in MEASURES if m.compute}

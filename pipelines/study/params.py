@@ -151,7 +151,7 @@ class Study(Row):
 
 def studies() -> dict[str, Path]:
     """Return the files in studies/ by name."""
-    return {path.stem: path for path in Path("studies").glob("*.yaml")}
+    return {path.stem: path for path in sorted(Path("studies").glob("*.yaml"))}
 
 
 def find(where: str, name: str, rows: dict[str, Any], what: str = "row") -> Any:
@@ -202,10 +202,10 @@ MESSAGES = {
 
 def faults(error: ValidationError) -> list[str]:
     """Return the faults in the words of the file, for example `align.wp.clustrs: unknown key`."""
-    found, places = [], [one["loc"] for one in error.errors()]
-    for one in error.errors():
-        inner = [at for at in places if at[:-1] == one["loc"]]
-        if one["type"] == "too_short" and inner:
+    found, errors = [], error.errors()
+    with_items = {one["loc"][:-1] for one in errors}  # places of which an item is wrong
+    for one in errors:
+        if one["type"] == "too_short" and one["loc"] in with_items:
             continue  # pydantic does not count items that are wrong themselves
         # Pydantic puts the tag of the union of corpora into the location.
         at = [str(p) for i, p in enumerate(one["loc"]) if not (i == 2 and one["loc"][0] == "corpora")]

@@ -14,6 +14,7 @@ import torch
 import pipelines
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
+from pipelines.study import params
 from pipelines.study.reading import read
 from pipelines.study.translation import aligner_names
 from pipelines.tool import Answer
@@ -94,9 +95,9 @@ def aligners() -> dict[str, str]:
 def studies() -> dict[str, str]:
     """Return the studies of the folder `studies` here, each with what it says about itself."""
     found = {}
-    for path in sorted(Path("studies").glob("*.yaml")):
+    for name, path in params.studies().items():
         try:
-            found[path.stem] = str(read(path).get("about", ""))
+            found[name] = str(read(path).get("about", ""))
         except BadInput as error:
-            found[path.stem] = str(error)
+            found[name] = str(error)
     return found

@@ -1,5 +1,8 @@
 """Checks of vectors and pairs, and the linear algebra that aligners share."""
 
+from typing import Any
+
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -43,6 +46,20 @@ def checked(name: str, vectors: Tensor, least: int = 2, distinct: int = 2) -> Te
     if found < distinct:
         raise BadInput(f"{name}: {found} distinct vectors, but at least {distinct} are needed")
     return vectors
+
+
+def floats(name: str, vectors: Any) -> Tensor:
+    """Return a tensor; an array of numbers and a tensor of integers become float32. Raises BadInput for
+    anything else.
+    """
+    if isinstance(vectors, np.ndarray) and vectors.dtype.kind in "fiu":
+        # torch takes neither negative strides nor a foreign byte order
+        vectors = np.ascontiguousarray(vectors, np.float32)
+    try:
+        tensor = torch.as_tensor(vectors).detach()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise BadInput(f"{name}: no array of numbers: {error}") from None
+    return tensor.float() if tensor.dtype in INTEGERS else tensor
 
 
 def checked_pairs(pairs: Tensor | None, n: int, m: int) -> Tensor:

@@ -26,11 +26,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from pipelines.aligners.core.cloud import floats
 from pipelines.aligners.core.matching import draw
 from pipelines.aligners.core.mixture import MIXTURE_SAMPLE, clustered
 from pipelines.measures.vectors import centred_unit, finite, nearness, ridged
@@ -56,11 +56,9 @@ class Parts:
     def rows(self, source: Any) -> Tensor:
         """Mark the source vectors (n, d) for which the map is right. -> (n,) bool
 
-        Raises BadInput for another width.
+        Raises BadInput for another width, and for what are no numbers.
         """
-        # torch takes neither negative strides nor a foreign byte order
-        rows = source.astype(np.float32) if isinstance(source, np.ndarray) else source
-        vectors = torch.as_tensor(rows).to(self.mean)
+        vectors = floats("Parts", source).to(self.mean)
         if vectors.ndim != 2 or vectors.shape[1] != len(self.mean):
             raise BadInput(f"Parts: vectors must be (n, {len(self.mean)}), got {tuple(vectors.shape)}")
         cluster = nearness(normalize(finite("Parts", vectors) - self.mean, dim=1), self.centroids).argmax(1)

@@ -45,10 +45,10 @@ def _read(row: AnyCorpus) -> pl.DataFrame:
     source: Any = import_module(f"pipelines.corpora.sources.{row.source}")
     if row.source == "vectors":
         return source.rows(row)
-    kind: Any = import_module(f"pipelines.corpora.kinds.{row.kind}")
     if isinstance(row, LibraryCorpus | SyntheticCorpus):
         frame = source.rows(row)
     else:
+        kind: Any = import_module(f"pipelines.corpora.kinds.{row.kind}")
         frame = kind.rows(row, source) if hasattr(kind, "rows") else rows(row, source.table(row))
     frame = _checked(frame, row)
     repeats = row.source == "path" or SECOND & set(frame.columns)

@@ -35,12 +35,14 @@ def published_table(study: Study) -> list[str]:
 def published_cells(row: Published) -> list[str]:
     ours = cell_value(row.of) if row.of else None
     centred = cell_value(row.of.replace(".raw_", ".")) if row.of and ".raw_" in row.of else None
-    here = f"{ours:.4g}" if ours is not None else missing(row.of) if row.of else "not measured"
+    here = missing(row.of) if ours is None else f"{ours:.4g}"
     return [*quoted(row), here, "" if centred is None else f"{centred:.4g}", row.of or ""]
 
 
-def missing(cell: str) -> str:
+def missing(cell: str | None) -> str:
     """Say why there is no number at `verb.row.measure`: the row has no results, or none of this name."""
+    if cell is None:
+        return "not measured"
     verb, row, measure = cell.split(".", 2)
     found = store.read_metrics(verb, [row]).get(row)
     return f"no measure {measure!r}{nearest(measure, store.flat(found, '.'))}" if found else "not measured"
