@@ -10,6 +10,7 @@ from typing import Any
 import dagster as dg
 from dvc.exceptions import DvcException
 from dvc.repo import Repo
+from dvc.utils.serialize import ParseError
 
 from dagster_dvc.facts import metrics
 from dagster_dvc.graph import GraphError, Stage, lock, md5, one_line
@@ -90,7 +91,7 @@ def finite_metrics(root: Path, stage: Stage) -> Found:
     """There are metrics, and each is a finite number."""
     try:
         numbers = metrics(root, stage)
-    except ValueError as error:
+    except ParseError as error:
         return _listed({"metrics": str(error)})
     if not numbers:
         return _listed({", ".join(stage.metrics): "no number in it"})

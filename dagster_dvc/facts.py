@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import base64
 import csv
-import json
 import math
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
@@ -14,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
-import yaml
+from dvc.utils.serialize import ParseError, load_path
+from dvc_objects.fs.local import localfs
 
-from dagster_dvc.graph import Entry, Loader, Stage, one_line
+from dagster_dvc.graph import Entry, Stage
 
 INLINE = 400_000  # bytes. Dagster's database keeps a copy for every run, so larger files are only named
 ROWS = 50
@@ -30,7 +29,7 @@ def facts(root: Path, stage: Stage, entry: Entry) -> dict[str, Any]:
     shown = {path: show(root / path) for path in [*within(root, stage.plots), *pages]}
     try:
         numbers = {f"metrics/{name}": _number(value) for name, value in metrics(root, stage).items()}
-    except ValueError as error:  # the stage has run nevertheless, and a check reports this too
+    except ParseError as error:  # the stage has run nevertheless, and a check reports this too
         numbers = {"metrics": str(error)}
     columns = ("path", "size", "nfiles", "md5")
     outs = [dg.TableRecord({k: out.get(k, "") for k in columns}) for out in entry.outs]
@@ -44,7 +43,7 @@ def facts(root: Path, stage: Stage, entry: Entry) -> dict[str, Any]:
 
 
 def metrics(root: Path, stage: Stage) -> dict[str, float]:
-    """Return every number in the metrics files that exist, {"top1/mean": 0.8}. Raises ValueError for a
+    """Return every number in the metrics files that exist, {"top1/mean": 0.8}. Raises ParseError for a
     damaged file.
 
     If a metrics output is a folder, the path of the file is put in front: {"evaluate/wasserstein/top1": 0.8}.
@@ -52,22 +51,11 @@ def metrics(root: Path, stage: Stage) -> dict[str, float]:
     numbers = dict[str, float]()
     for path in (root / name for name in stage.metrics):
         if path.is_file():
-            numbers |= flat(_content(root, path))
+            numbers |= flat(load_path(str(path), localfs))
         for file in sorted(file for file in path.rglob("*.*") if file.is_file()):
             inner = file.relative_to(path).with_suffix("")
-            numbers |= flat(_content(root, file), inner.as_posix())
+            numbers |= flat(load_path(str(file), localfs), inner.as_posix())
     return numbers
-
-
-def _content(root: Path, file: Path) -> Any:
-    """Return what a metrics file holds."""
-    try:
-        text = file.read_text(encoding="utf-8")
-        if file.suffix == ".toml":
-            return tomllib.loads(text)
-        return json.loads(text) if file.suffix == ".json" else yaml.load(text, Loader)
-    except (ValueError, yaml.YAMLError) as error:
-        raise ValueError(f"{file.relative_to(root)}: {one_line(error)}") from None
 
 
 def within(root: Path, paths: Iterable[str]) -> Iterator[str]:

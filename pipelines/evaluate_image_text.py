@@ -18,7 +18,7 @@ from pipelines.contrastive.pixels import pixels_of
 from pipelines.contrastive.point_sets import DualEncoder, load
 from pipelines.contrastive.towers import Words
 from pipelines.corpora.kinds.scenes.synthetic import pmi as true_pmi
-from pipelines.measures import image_text, numbered, summary
+from pipelines.measures import attributes, image_text, numbered, summary
 from pipelines.measures.linear import linear_correct
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.device import resolve
@@ -165,10 +165,7 @@ def similarities(model: DualEncoder, words: Words, frame: pl.DataFrame) -> tuple
     """Compare n images with their m different captions. -> (n, m), captions, (n, m) which belong together"""
     captions = frame["captions"].to_list()
     texts = sorted({text for of_image in captions for text in of_image})
-    column = {text: j for j, text in enumerate(texts)}
-    right = torch.zeros(len(frame), len(texts), dtype=torch.bool)
-    for i, of_image in enumerate(captions):
-        right[i, [column[text] for text in of_image]] = True
+    right = attributes.truth(captions, texts)
     captioned = sets_of(model.text_sets, words(texts)[0])
     return exact(image_sets(model, frame), captioned, model.kernel).cpu(), texts, right
 

@@ -352,7 +352,6 @@ def test_the_judge_is_asked_once_and_remembers(asked, tmp_path, monkeypatch):
         ("http://127.0.0.1:1/v1", "no answer"),
         ("http://[::1/v1", "no answer"),
         ("http://localhost:port/v1", "no answer"),
-        ("file:///etc", "an http"),
     ],
 )
 def test_a_judge_that_does_not_answer_is_one_line(endpoint, line, tmp_path, monkeypatch):

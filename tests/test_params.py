@@ -105,6 +105,8 @@ PAPER = {"what": "w", "value": 1, "by": "b"}
         ("geometry", {"corpus": "s", "spaces": ["a"]}, ".spaces: a has texts of passages"),
         ("inverters", {"space": "b", "inverter": {"epoch": 1}},
          ".inverter.epoch: unknown key; did you mean 'epochs'?"),
+        ("invert", {"translator": "ab", "inverter": "i", "judge": {"endpoint": "here:80/v1", "model": "m"}},
+         ".judge: endpoint: here:80/v1: an http(s) address was expected"),
         ("published", PAPER | {"of": "study.sample.top1"}, ".of: there is no verb 'study'"),
         ("published", PAPER | {"of": "evaluate.ba.top1"}, ".of: there is no row 'ba'"),
         ("published", PAPER | {"of": "evaluate.ab"}, ".of: 'evaluate.ab' is not `verb.row.measure`"),

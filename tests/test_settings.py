@@ -22,7 +22,7 @@ METHODS = sorted(
 )
 NEEDED = {
     "pipelines.inverters.hub": {"model": "m"},
-    "pipelines.inverters.judge": {"endpoint": "e", "model": "m"},
+    "pipelines.inverters.judge": {"endpoint": "http://e", "model": "m"},
     "pipelines.inverters.vec2text": {"pretrained": "m"},
 }
 

@@ -55,10 +55,8 @@ def consensus(vectors: Tensor, known: Tensor, texts: list[str]) -> list[str]:
 def agreement(texts: Sequence[str]) -> Tensor:
     """Return the token F1 of each text against each, (k, k); 0 for a text without a word."""
     bags = [Counter(words(text)) for text in texts]
-    column = {word: j for j, word in enumerate(dict.fromkeys(word for bag in bags for word in bag))}
-    counts = torch.zeros(len(texts), len(column))
-    for row, bag in zip(counts, bags, strict=True):
-        row[[column[word] for word in bag]] = torch.tensor(list(bag.values()), dtype=torch.float32)
+    distinct = set().union(*bags)
+    counts = torch.tensor([[bag[word] for word in distinct] for bag in bags], dtype=torch.float32)
     length = counts.sum(1)
     common = torch.minimum(counts[:, None], counts[None]).sum(2)
     return 2 * common / (length[:, None] + length[None]).clamp_min(1)

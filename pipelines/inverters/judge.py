@@ -46,6 +46,10 @@ class Settings:
     endpoint: str  # such as http://localhost:8000/v1
     model: str  # the language model's name at the endpoint
 
+    def __post_init__(self) -> None:
+        if not self.endpoint.startswith(("http://", "https://")):
+            raise ValueError(f"endpoint: {self.endpoint}: an http(s) address was expected")
+
 
 def judge(texts: Sequence[str], guesses: Sequence[str], settings: Settings, cache: Path) -> list[bool]:
     """Return whether each guess leaks something of its text. An answer without yes or no counts as no.
@@ -71,8 +75,6 @@ def _leaks(question: str, s: Settings, cache: Path) -> bool:
 
 def _answer(question: str, s: Settings, tries: int = TRIES) -> str:
     """Return the endpoint's answer to one question."""
-    if not s.endpoint.startswith(("http://", "https://")):
-        raise BadInput(f"judge: {s.endpoint}: an http(s) address was expected")
     message = {"role": "user", "content": question}
     body = {"model": s.model, "temperature": 0, "max_tokens": 4, "messages": [message]}
     headers = {"Content-Type": "application/json"}
