@@ -449,6 +449,12 @@ def test_a_column_names_documents_and_test_documents_are_whole():
     refused(file("t.parquet", document="name"), "there is no column 'name'")
 
 
+def test_chunks_of_a_text_without_a_document_stay_together():
+    columns = {"id": list("abc"), "text": [sentence(i) for i in range(3)], "thread": [None, "a", None]}
+    frame = collected(columns, document="thread", chunk={"size": 10, "least": 5})
+    assert frame["document"].to_list() == ["a"] * 8 + ["c"] * 4
+
+
 def test_a_mail_and_its_reply_are_one_document():
     mail = sentence(0)
     reply, part = f"Yes. > {mail.upper()!r} Best, Ann", " ".join(mail.split()[:20])
@@ -733,7 +739,7 @@ def test_a_folder_without_judgements_or_documents_is_refused():
     for grade in ("good", "inf"):
         put("set/qrels/test.tsv", f"query-id\tcorpus-id\tscore\n1\t4\t{grade}\n")
         refused(folder, "grade of query '1' is no number")
-    put("set/qrels/test.tsv", "1\t4\t1.0\n2\t9\t1.0\n")
+    put("set/qrels/test.tsv", "1\t4\t1\n2\t9\t1\n")
     refused(folder, "its first line is a judgement")
     shutil.rmtree("set/qrels")
     refused(folder, r"or qrels/\*\.tsv")

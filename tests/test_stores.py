@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipelines.corpora.sources.vectors import formats
 from tests.small import put, refusal
 from tests.test_audit import VECTORS, sampled
 
@@ -71,6 +72,12 @@ def test_lancedb():
         found("dump")
     for of in ({"path": "dump", "collection": "notes"}, {"path": "dump/notes.lance"}):
         assert found(**of) == same(VECTORS + 1)
+
+
+def test_a_table_beside_a_store_is_not_read_in_its_place():
+    Path("dump/notes.lance").mkdir(parents=True)
+    Path("dump/other.parquet").touch()
+    assert formats.parquet_files(Path("dump")) == []
 
 
 def test_lancedb_without_its_package_is_one_line(monkeypatch):

@@ -151,7 +151,7 @@ def test_a_name_in_quotes_may_have_a_comma():
     [
         ("a", ["a", "a"]),
         ("a, b", ["a", "b"]),
-        (",b", ["", "b"]),
+        (",b", [None, "b"]),
         ('"a, b"', ["a, b", "a, b"]),
         ('"a, b",c', ["a, b", "c"]),
         (None, [None, None]),

@@ -5,7 +5,8 @@ Stages write tables only, so a changed legend redraws pictures and reruns no tra
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,21 +26,19 @@ FOLDER = store.REPORT / "pictures"
 
 def draw(study: Study) -> None:
     """Draw all that has a table with rows in it, or metrics."""
-    for name, _, frame in tables(study, "finetune", "curve.csv"):
-        pictures.curves(picture_path("finetune", name, "curve"), frame)
-        pictures.plane(picture_path("finetune", name, "steps"), frame, "step")
-    for name, row, frame in tables(study, "similarity", "layers.csv"):
+    for path_of, _, frame in tables(study, "finetune", "curve.csv"):
+        pictures.curves(path_of("curve"), frame)
+        pictures.plane(path_of("steps"), frame, "step")
+    for path_of, row, frame in tables(study, "similarity", "layers.csv"):
         title = f"cosine of a token's vectors in two layers of {row.encoder}"  # SBERT-WK, section III
-        path = picture_path("similarity", name, "layers")
-        pictures.similarity_map(path, frame.columns, frame.to_numpy(), title)
-    for name, row, frame in tables(study, "evaluate", "spaces.csv"):
-        pictures.spaces(picture_path("evaluate", name, "spaces"), frame, *encoders(study, row))
-    for name, row, frame in tables(study, "geometry", "pairs.csv"):
+        pictures.similarity_map(path_of("layers"), frame.columns, frame.to_numpy(), title)
+    for path_of, row, frame in tables(study, "evaluate", "spaces.csv"):
+        pictures.spaces(path_of("spaces"), frame, *encoders(study, row))
+    for path_of, row, frame in tables(study, "geometry", "pairs.csv"):
         title = f"shared among {NEIGHBOURS} nearest, on {row.corpus}"
-        neighbours(picture_path("geometry", name, "neighbours"), frame, title)
-    for name, row, frame in tables(study, "evaluate_image_text", "pmi.csv"):
-        path = picture_path("evaluate_image_text", name, "pmi")
-        pictures.similarity_against_pmi(path, frame, f"{row.encoders} on {row.corpus}")
+        neighbours(path_of("neighbours"), frame, title)
+    for path_of, row, frame in tables(study, "evaluate_image_text", "pmi.csv"):
+        pictures.similarity_against_pmi(path_of("pmi"), frame, f"{row.encoders} on {row.corpus}")
     for name, (row, metrics) in measured(study, "attributes").items():
         labels(picture_path("attributes", name, "floor"), metrics, row, *encoders(study, row))
     for name, (row, metrics) in measured(study, "invert").items():
@@ -48,12 +47,12 @@ def draw(study: Study) -> None:
     zero_shot(study)
 
 
-def tables(study: Study, verb: str, table: str) -> Iterator[tuple[str, Any, pl.DataFrame]]:
-    """Yield (name, row, table) of each row of a verb that has left the table with rows in it."""
+def tables(study: Study, verb: str, table: str) -> Iterator[tuple[Callable[[str], Path], Any, pl.DataFrame]]:
+    """Yield (path of a picture by its name, row, table) of each row whose stage left the table with rows."""
     for name, row in getattr(study, verb).items():
         source = store.tables_path(verb, name) / table
         if source.is_file() and len(frame := store.read_csv(source)):
-            yield name, row, frame
+            yield partial(picture_path, verb, name), row, frame
 
 
 def picture_path(verb: str, name: str, picture: str) -> Path:

@@ -46,7 +46,7 @@ def sides(args: Namespace, first: str, second: str) -> list[Stored]:
         if len(parts) > 2:
             hint = "more than FIRST,SECOND; a name with a comma stands in double quotes"
             raise BadInput(f"--{option} {given}: {hint}")
-        of_each.append((parts[0], parts[-1]))
+        of_each.append((parts[0] or None, parts[-1] or None))
     return [*map(Stored, map(located, (first, second)), *of_each)]
 
 

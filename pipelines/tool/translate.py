@@ -8,6 +8,7 @@ import torch
 
 from pipelines.aligners.core.parts import Parts
 from pipelines.aligners.core.translator import best_seed, load_seeds, read_verdicts, save
+from pipelines.corpora.core.files import located
 from pipelines.corpora.sources.vectors import Stored
 from pipelines.evaluate import scored
 from pipelines.fitting import arrays
@@ -53,7 +54,7 @@ def apply(args: Namespace) -> Answer:
 
     A column `aligned` tells for which rows the map is right, if `fit` found any. One of SOURCE is dropped.
     """
-    source = Stored.of(args.source, args)
+    source = Stored(located(args.source), args.column, args.collection)
     check_output(args.out, source, [args.source])
     translators, verdicts = load_seeds(args.map), read_verdicts(args.map)
     seed = best_seed(translators, verdicts)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from pipelines.corpora.core.documents import with_documents
+from pipelines.corpora.core.documents import document_of_each, with_documents
 from pipelines.corpora.core.texts import as_text, distinct, name_of, refuse, rows
 from pipelines.runtime.errors import BadInput
 from pipelines.study import AnyCorpus, LibraryCorpus, SyntheticCorpus
@@ -30,9 +30,7 @@ def collect(row: AnyCorpus) -> pl.DataFrame:
         print(f"{name_of(row)}: {row.rows} rows were asked for, there are {len(frame)}")
     drawn = np.random.default_rng(row.seed).permutation(len(frame))[: row.rows]
     frame = frame[np.sort(drawn)]
-    own = pl.col("id")
-    document = pl.col("document").cast(pl.String).fill_null(own) if "document" in frame.columns else own
-    frame = frame.with_columns(document=document)
+    frame = frame.with_columns(document=document_of_each())
     if row.source not in ("synthetic", "vectors") and not SECOND & set(frame.columns):
         frame = with_documents(frame, name_of(row))
     frame = _split(frame, row)

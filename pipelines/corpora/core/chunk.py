@@ -7,6 +7,7 @@ from itertools import islice
 
 import polars as pl
 
+from pipelines.corpora.core.documents import document_of_each
 from pipelines.runtime.progress import progress
 from pipelines.study import Chunk
 
@@ -15,10 +16,9 @@ def chunked(frame: pl.DataFrame, chunk: Chunk) -> pl.DataFrame:
     """Return the chunks of each text of `frame` (id, text, ...), with ids `<id>#<k>`; other columns are
     repeated.
 
-    `first` keeps one chunk of each text. Column `document`, if there is none, has the id of their text.
+    `first` keeps one chunk of each text. A chunk has the document of its text.
     """
-    if "document" not in frame.columns:
-        frame = frame.with_columns(document=pl.col("id"))
+    frame = frame.with_columns(document=document_of_each())
     count = 1 if chunk.first else None
     texts = progress(frame["text"], what="chunks", unit="texts")
     parts = [list(islice(cut(text, chunk), count)) for text in texts]

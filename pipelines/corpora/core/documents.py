@@ -20,6 +20,11 @@ SMALL = 20  # texts that a merged document may hold in any corpus
 _WORD = re.compile(r"\w+")
 
 
+def document_of_each() -> pl.Expr:
+    """Return column `document`, with the id of a text that has none."""
+    return pl.coalesce(pl.col("^document$").cast(pl.String), pl.col("id"))
+
+
 def with_documents(frame: pl.DataFrame, where: str) -> pl.DataFrame:
     """Return the rows with columns `document` and `same_as`, in the same order.
 

@@ -5,7 +5,6 @@ alone.
 """
 
 import re
-from collections.abc import Iterator
 from os.path import commonprefix
 from statistics import median
 
@@ -54,10 +53,14 @@ def sizes(study: Study, of: str) -> dict[str, Curve]:
     """
     curves: dict[tuple, Curve] = {}
     names: dict[tuple, list[str]] = {}
-    for key, n, name in points(study, of):
-        top1 = store.read_csv(store.seeds_path(name))["top1"]
-        names.setdefault(key, []).append(name)
-        curves.setdefault(key, {}).setdefault(n, []).extend(top1)
+    fits = study.translators()
+    for name, row in study.evaluate.items():
+        fit, scores = fits[row.translator], store.seeds_path(name)
+        n = number(fit, of)
+        if n is not None and scores.exists():  # a measured row that has the number
+            key = shared(study, row, fit, of)
+            names.setdefault(key, []).append(name)
+            curves.setdefault(key, {}).setdefault(n, []).extend(store.read_csv(scores)["top1"])
     found: dict[str, Curve] = {}
     for key, curve in curves.items():
         begins = re.sub(r"-\d*$", "", commonprefix(names[key]))  # noqa: RUF071 - n-10 and n-100: n
@@ -67,16 +70,6 @@ def sizes(study: Study, of: str) -> dict[str, Curve]:
         if len(curve) >= LEAST:
             found[label] = dict(sorted(curve.items()))
     return found
-
-
-def points(study: Study, of: str) -> Iterator[tuple[tuple, int, str]]:
-    """Yield (what the rows of one curve share, number, row name) of every measured row with the number."""
-    fits = study.translators()
-    for name, row in study.evaluate.items():
-        fit = fits[row.translator]
-        n = number(fit, of)
-        if n is not None and store.seeds_path(name).exists():
-            yield shared(study, row, fit, of), n, name
 
 
 def number(fit: Align, of: str) -> int | None:

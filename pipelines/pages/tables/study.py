@@ -1,7 +1,5 @@
 """Published numbers beside measured ones, and how to run a row again."""
 
-from typing import Any
-
 from pipelines.pages.tables import block, escaped, table
 from pipelines.runtime import store
 from pipelines.runtime.again import again
@@ -33,32 +31,21 @@ def published_table(study: Study) -> list[str]:
 
 
 def published_cells(row: Published) -> list[str]:
-    ours = cell_value(row.of) if row.of else None
-    centred = cell_value(row.of.replace(".raw_", ".")) if row.of and ".raw_" in row.of else None
-    here = missing(row.of) if ours is None else f"{ours:.4g}"
-    return [*quoted(row), here, "" if centred is None else f"{centred:.4g}", row.of or ""]
-
-
-def missing(cell: str | None) -> str:
-    """Say why there is no number at `verb.row.measure`: the row has no results, or none of this name."""
-    if cell is None:
-        return "not measured"
-    verb, row, measure = cell.split(".", 2)
-    found = store.read_metrics(verb, [row]).get(row)
-    return f"no measure {measure!r}{nearest(measure, store.flat(found, '.'))}" if found else "not measured"
+    """Return a published number, ours, the centred one if ours is raw, and its cell; or why there is none."""
+    here, centred = "not measured", ""
+    if row.of:
+        verb, name, measure = row.of.split(".", 2)
+        metrics = store.flat(store.read_metrics(verb, [name]).get(name, {}), ".")
+        found = {key: f"{value:.4g}" for key, value in metrics.items() if isinstance(value, (int, float))}
+        if metrics:
+            here = found.get(measure) or f"no measure {measure!r}{nearest(measure, found)}"
+        if "raw_" in measure:
+            centred = found.get(measure.replace("raw_", ""), "")
+    return [*quoted(row), here, centred, row.of or ""]
 
 
 def quoted(row: Published) -> list[str]:
     return [escaped(row.what), f"{row.value:g}", escaped(row.by)]
-
-
-def cell_value(cell: str) -> float | None:
-    """Return the number at `verb.row.measure`, or None if it was not measured."""
-    verb, *keys = cell.split(".")
-    value: Any = store.read_metrics(verb, keys[:1])
-    for key in keys:
-        value = value.get(key) if isinstance(value, dict) else None
-    return value if isinstance(value, (int, float)) else None
 
 
 def reproduce(study: Study) -> list[str]:

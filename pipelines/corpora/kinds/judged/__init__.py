@@ -90,7 +90,8 @@ def qrels(file: Path, table: pl.DataFrame) -> dict[str, dict[str, float]]:
     """Return {query: {document: grade}} of a table with these three columns. Raises BadInput."""
     if table.width != 3:
         raise BadInput(f"{file}: {table.width} columns; three are needed: query, document, grade")
-    if math.isfinite(number(table.columns[2])):
+    grade = table.columns[2].partition("_duplicated_")[0]  # polars renames what repeats in the first line
+    if math.isfinite(number(grade)):
         raise BadInput(f"{file}: its first line is a judgement; a header is needed")
     if any(kind.is_nested() for kind in table.dtypes):
         raise BadInput(f"{file}: query, document, grade are needed, not lists")

@@ -1,9 +1,7 @@
 """Vectors without text, as in a leaked vector database, in any format that `formats` reads."""
 
-from argparse import Namespace
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 import polars as pl
@@ -47,10 +45,6 @@ class Stored:
     path: Path
     column: str | None = None
     collection: str | None = None
-
-    @classmethod
-    def of(cls, name: str, args: Namespace) -> Self:
-        return cls(located(name), args.column, args.collection)
 
     def blocks(self) -> Blocks:
         """Yield them as arrays (b, d) float32. Raises BadInput."""

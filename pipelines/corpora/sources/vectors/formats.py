@@ -153,9 +153,10 @@ def _columns(path: Path, names: tuple[str, ...]) -> tuple[dict[str, list[Any]], 
 
 def parquet_files(path: Path) -> list[Path]:
     """Return the files of a table of parquet: the path, or those in a folder that is no store's."""
-    if path.is_dir() and not (path / stores.CHROMA).is_file():
-        return shards(path)
-    return [path] if READERS.get(path.suffix.lower()) is parquet else []
+    if not path.is_dir():
+        return [path] if READERS.get(path.suffix.lower()) is parquet else []
+    store = (path / stores.CHROMA).is_file() or _is_lance(path)
+    return [] if store else shards(path)
 
 
 # ---------------------------------------------------------------- tables
