@@ -2,17 +2,21 @@
 
     python -m benchmarks.verdict collect RUNS.csv [--draws 20]   # on the embeddings of the active study
     python -m benchmarks.verdict fit RUNS.csv [MORE.csv ...]
+    python -m benchmarks.verdict count docs/numbers/*.json
 
 collect: fit random pairs of embeddings and append the outcomes to RUNS.csv. A quarter of the pairs has two
 corpora. Of the dumps, one in eight is half of another corpus, and one in eight has every vector twice. Sizes
 are 1,500 to 12,000 vectors a side. Few candidates make many fits fail. True pairs of the source's corpus tell
 which. fit: regress `FOSCTTM <= 0.1` on the agreement (logistic regression). Each pair of corpora, then each
 encoder, is left out in turn and predicted from the others. benchmarks/verdict.csv has the runs behind the
-constants. Repeated draws of a small corpus count once.
+constants. Repeated draws of a small corpus count once. count: print how the unpaired fits by document of
+studies were labelled, and the bound on wrong labels.
 """
 
 import argparse
+import json
 import random
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,12 +28,14 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from pipelines.aligners import wasserstein_procrustes as aligner
-from pipelines.aligners.core.verdict import agreement
+from pipelines.aligners.core.verdict import agreement, verdict_of
 from pipelines.fitting.splitting import halves
 from pipelines.measures.translation import paired_scores
 from pipelines.runtime import store
 from pipelines.runtime.threads import side_by_side
 from pipelines.study import Align, params
+from pipelines.study.expand import expand
+from pipelines.study.reading import read
 
 TOGETHER = 4  # fits of one draw
 SUCCESS = 0.1  # FOSCTTM
@@ -139,6 +145,56 @@ def fit(paths: list[Path]) -> None:
         calls(torch.sigmoid(slope * (x[of_kind] - middle)), y[of_kind])
 
 
+def counted(paths: Iterable[Path]) -> list[str]:
+    """Return how the unpaired fits by document of docs/numbers/<study>.json were labelled, in Markdown.
+
+    A split of the texts counts once below the table, whatever was fitted to it.
+    """
+    runs = pl.DataFrame([run for path in paths for run in outcomes(path)], orient="row")
+    right, aligned = pl.col("right"), pl.col("aligned")
+    sums = [right.sum(), aligned.sum(), (aligned & ~right).sum(), (right & ~aligned).sum()]
+    counts = [pl.len(), *(each.alias(str(i)) for i, each in enumerate(sums))]
+    rows = runs.group_by("study", "aligner", maintain_order=True).agg(counts).rows()
+    rows.append(("all", "", *runs.select(counts).row(0)))
+    head = "| study | aligner | fits | right | *aligned* | of these wrong | right, not *aligned* |"
+    splits = runs.filter("aligned").group_by("split").agg(wrong=(~right).any())
+    bound = 1 - 0.05 ** (1 / len(splits))  # exact if none is wrong
+    last = f"{len(splits)} splits have an *aligned* map, {splits['wrong'].sum()} a wrong one."
+    bounded = f"So at most {100 * bound:.1f} % of splits would have a wrong one (95 % bound)."
+    return [head, "|---" * 7 + "|", *(f"| {' | '.join(map(str, row))} |" for row in rows), last, bounded]
+
+
+def outcomes(path: Path) -> Iterator[dict]:
+    """Yield study, aligner, split, aligned and right of each unpaired fit by document.
+
+    A split is known by its texts, and by its seed or `splits`: two chunkings of one file share theirs.
+    """
+    numbers = json.loads(path.read_text(encoding="utf-8"))
+    study = params.Study.model_validate(expand(read(path.parents[2] / "studies" / f"{path.stem}.yaml")))
+    fits = study.translators()
+    for name, row in study.evaluate.items():
+        fit = fits.get(row.translator)
+        if fit is None or fit.supervision != "unpaired" or fit.halves == "rows":
+            continue
+        corpora = study.corpora_of(fit)
+        if study.spaces()[row.source].corpus != corpora[0]:
+            continue  # measured on other texts
+        del fits[row.translator]  # one row measures a map
+        texts = [getattr(study.corpora[corpus], "path", corpus) for corpus in corpora]
+        joint, _, pair = row.translator.partition("/")
+        of = f"align_jointly.{joint}.{pair}" if pair else f"align.{joint}"
+        for seed in fit.seeds:
+            if f"{of}.seed-{seed}.agreement" in numbers:
+                said = [numbers[f"{of}.seed-{seed}.{key}"] for key in ("agreement", "dimensions", "share")]
+                run = {
+                    "study": path.stem,
+                    "aligner": fit.aligner,
+                    "split": str((*texts, *(fit.splits or [seed]))),
+                }
+                run["right"] = numbers[f"evaluate.{name}.seed-{seed}.foscttm"] <= SUCCESS
+                yield run | {"aligned": verdict_of(*said).label == "aligned"}
+
+
 def report(what: str, x: torch.Tensor, y: torch.Tensor, groups: list[np.ndarray]) -> None:
     """Print how well each group of runs is predicted by constants fitted on all other runs."""
     scores, truth = [], []
@@ -179,11 +235,13 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=["collect", "fit"])
+    parser.add_argument("what", choices=["collect", "fit", "count"])
     parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("--draws", type=int, default=20)
     arguments = parser.parse_args()
     if arguments.what == "collect":
         collect(arguments.files[0], arguments.draws)
-    else:
+    elif arguments.what == "fit":
         fit(arguments.files)
+    else:
+        print(*counted(arguments.files), sep="\n")

@@ -173,3 +173,10 @@ def test_the_constants_tell_the_recorded_runs_apart():
     called = np.array([verdict_of(a, 100).label == "aligned" for a in found])
     assert (called & ~succeeded).sum() <= 0.01 * called.sum()
     assert (called & succeeded).sum() >= 0.7 * succeeded.sum()
+
+
+def test_the_labels_of_all_studies_stand_in_the_log():
+    page = (ROOT / "docs" / "experiments" / "verdict.md").read_text()
+    *table, splits, bound = calibration.counted(sorted((ROOT / "docs" / "numbers").glob("*.json")))
+    assert "\n".join(table) in page
+    assert f"{splits} {bound}" in " ".join(page.split())
