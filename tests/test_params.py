@@ -63,6 +63,8 @@ PAPER = {"what": "w", "value": 1, "by": "b"}
          ".batchtokens: unknown key; did you mean 'batch_tokens'?"),
         ("encoders", {"source": "given"}, ".path: missing"),
         ("encoders", {"source": "hub", "path": "x", "model": "a/b/c"}, ".model: "),
+        ("encoders", WHEEL | {"model": "minilm+minillm"},
+         ".model: there is no packaged encoder 'minillm'; did you mean 'minilm'?"),
         ("encoders", WHEEL | {"model": "minilm+minilm"}, ".model: 'minilm+minilm' names a model twice"),
         ("encoders", {"source": "path", "path": "a\0b"}, ".path: 'a\\x00b'... is no path"),
         ("encoders", {"source": "path", "path": "data/trained/x"}, ".path: there is no row 'x'"),
@@ -309,7 +311,7 @@ def test_a_newline_in_a_value_does_not_break_the_line(own_folder, monkeypatch, c
     write_yaml("params.yaml", {"study": "t", "encoders": encoders})
     with pytest.raises(SystemExit, match=r"^2$"):
         run_command(fetch.fetch, monkeypatch, "wordllama")
-    assert capsys.readouterr().err.startswith("fetch wordllama: encoder a\\nb: no such wheel")
+    assert capsys.readouterr().err.endswith(".model: there is no packaged encoder 'a\\nb'\n")
 
 
 def test_command_names_checks_row_names_only(own_folder, capsys):

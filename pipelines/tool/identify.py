@@ -21,6 +21,7 @@ from pipelines.measures.fingerprint import Fingerprint
 from pipelines.pages.audit import Tried, best_of
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import load_state, save_state
+from pipelines.study.encoders import PACKAGED
 from pipelines.tool import Answer, audit, encoders
 
 PACKAGES = ("numpy", "polars", "torch", "transformers")  # whose docstrings fingerprints are made from
@@ -90,7 +91,7 @@ def first(path: Path, options: audit.Options) -> Tensor:
 
 def fingerprint_of(name: str) -> Fingerprint:
     """Return the fingerprint of an encoder. That of a packaged one is made once, and kept in the cache."""
-    kept = encoders.cache(f"{name}-fingerprint") if name in encoders.PACKAGED else None
+    kept = encoders.cache(f"{name}-fingerprint") if name in PACKAGED else None
     if kept and kept.is_file():
         with suppress(BadInput):  # a damaged file: the fingerprint is made again
             return Fingerprint(**load_state(kept))
