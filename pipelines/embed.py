@@ -44,6 +44,7 @@ def embed(name: str, row: Embed, study: params.Study, run: track.Run) -> None:
             encoder,
             about,
             str(loaded and loaded.device),
+            store.folder_digest(store.encoder_path(row.encoder)),
             digest,
         )
         with distributed.on_rank_zero(store.work("embed", name, *made_from)) as folder:

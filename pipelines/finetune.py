@@ -64,12 +64,12 @@ def finetune(name: str, row: Finetune, study: params.Study, run: track.Run) -> N
     paths = {role: store.corpus_path(corpus) for role, corpus in (("train", row.corpus), ("dev", row.dev))}
     for role, path in paths.items():
         run.input(path, role)
-    start_files = sorted(store.intact(Path(row.start)).rglob("*"))
-    start_digests = [store.digest(file) for file in start_files if file.is_file()]
+    weights = store.folder_digest(store.intact(Path(row.start)))
     code = store.code_digest("contrastive", "distributed", "encoders", "finetune", "measures")
-    made_from = (code, row, start_digests, *map(store.digest, paths.values()))
+    device = resolve(row.device)
+    made_from = (code, row, device.type, weights, *map(store.digest, paths.values()))
     with (
-        distributed.process_group(resolve(row.device)),
+        distributed.process_group(device),
         distributed.on_rank_zero(
             store.work("finetune", name, *made_from, distributed.world_size())
         ) as folder,
@@ -159,7 +159,7 @@ def start(row: Finetune, columns: list[list[str]], folder: Path) -> tuple[Any, D
     if row.network:
         raise BadInput(f"`network` describes a new network, but this one starts from {row.start}")
     model = pooling.open_model(Path(row.start), torch.float32)  # AdamW's epsilon is 0 in 16 bits
-    if model.default_prompt_name:
+    if any(model.prompts.get(name or "") for name in (model.default_prompt_name, "document", "passage")):
         raise BadInput(f"{row.start} puts a prompt before each text, and training has none")
     transformer, *others = model
     if not isinstance(transformer, Transformer):

@@ -71,7 +71,8 @@ def invert(name: str, row: Invert, study: params.Study, run: track.Run) -> None:
     attacker = load(store.intact(store.inverters_path(row.inverter)), resolve(row.device))
     folder = store.intact(store.encoder_path(row.encoder))
     encode = query.as_function(folder, study.encoders[row.encoder], attacker.known.device)
-    victim = attacked(name, row, attacker, run)
+    generated = study.corpora[row.corpus].source == "synthetic"
+    victim = attacked(name, row, attacker, run, generated)
     guesses = attack(attacker, victim, encode, row)
     found = {(g.attack, g.method): facts.check(g.texts, victim.facts) for g in guesses}
     table = measured(guesses, found, victim, Queries(encode, attacker.space), row)
@@ -84,7 +85,7 @@ def invert(name: str, row: Invert, study: params.Study, run: track.Run) -> None:
 # ---------------------------------------------------------------- what is attacked
 
 
-def attacked(name: str, row: Invert, attacker: Attacker, run: track.Run) -> Victim:
+def attacked(name: str, row: Invert, attacker: Attacker, run: track.Run, generated: bool) -> Victim:
     """Draw the attacked texts with the row's seed, and translate their vectors.
 
     Texts that the attacker knows are left out. A translator fitted on other texts shifts the mean. So add one
@@ -117,15 +118,15 @@ def attacked(name: str, row: Invert, attacker: Attacker, run: track.Run) -> Vict
         ids=drawn["id"].to_list(),
         documents=source.documents[rows.numpy()].tolist(),
         texts=drawn["text"].to_list(),
-        facts=facts_of(drawn),
+        facts=facts_of(drawn, generated),
         translated=vectors,
         target=target.vectors[rows],
     )
 
 
-def facts_of(corpus: pl.DataFrame) -> list[dict[str, list[str]]]:
-    """Return the facts of each text by kind: planted ones if there are columns of lists, else by pattern."""
-    columns = [c for c, t in corpus.schema.items() if t == pl.List(pl.String) and c != "labels"]
+def facts_of(corpus: pl.DataFrame, generated: bool) -> list[dict[str, list[str]]]:
+    """Return the facts of each text by kind: those planted in generated texts, or else by pattern."""
+    columns = [c for c, t in corpus.schema.items() if generated and t == pl.List(pl.String) and c != "labels"]
     if not columns:
         return [facts.annotate(text) for text in corpus["text"]]
     rows = corpus.select(columns).to_dicts()

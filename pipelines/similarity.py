@@ -36,7 +36,8 @@ def similarity(name: str, row: Similarity, study: params.Study, run: track.Run) 
     run.input(store.corpus_path(row.corpus), "pairs")
     texts, places = indexed([*frame["text"], *frame["pair"]])
     digest = store.digest(store.corpus_path(row.corpus))
-    made_from = (store.code_digest("encoders"), row, encoder, loaded.weights, str(loaded.device), digest)
+    files = store.folder_digest(folder)
+    made_from = (store.code_digest("encoders"), row, encoder, files, str(loaded.device), digest)
     with store.work("similarity", name, *made_from) as parts:
         vectors = encode_each(loaded, texts, encoder, row.poolings, parts)
     found = {}

@@ -38,7 +38,8 @@ def train_image_text(name: str, row: TrainImageText, study: params.Study, run: t
 
     Write them, their curves, and the first pair's vectors of the whole corpus.
     """
-    with distributed.process_group(resolve(row.device)):
+    device = resolve(row.device)
+    with distributed.process_group(device):
         # 1. Read images and captions.
         frame = check_images(row.corpus, store.read_corpus(row.corpus))
         run.input(store.corpus_path(row.corpus), "pairs")
@@ -48,7 +49,8 @@ def train_image_text(name: str, row: TrainImageText, study: params.Study, run: t
 
         # 2. Train each seed, or resume.
         code = store.code_digest("contrastive", "distributed", "train_image_text")
-        made_from = (code, row, store.digest(store.corpus_path(row.corpus)), distributed.world_size())
+        of_images = store.digest(store.corpus_path(row.corpus))
+        made_from = (code, row, device.type, of_images, distributed.world_size())
         with distributed.on_rank_zero(store.work("train_image_text", name, *made_from)) as folder:
             trained = [train(row, data, words, seed, folder, run.log) for seed in row.seeds]
             if distributed.rank() > 0:

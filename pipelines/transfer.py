@@ -32,7 +32,8 @@ def transfer(name: str, row: Transfer, study: params.Study, run: track.Run) -> N
     run.input(store.corpus_path(row.corpus), "sentences")
     digest = store.digest(store.corpus_path(row.corpus))
     metrics, tasks = {}, {}
-    made_from = (store.code_digest("encoders"), row, encoder, loaded.weights, str(loaded.device), digest)
+    files = store.folder_digest(store.encoder_path(row.encoder))
+    made_from = (store.code_digest("encoders"), row, encoder, files, str(loaded.device), digest)
     with store.work("transfer", name, *made_from) as parts:
         for number, ((task,), sentences) in enumerate(corpus.group_by("task", maintain_order=True)):
             texts, index = indexed(sentences["text"])

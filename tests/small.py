@@ -171,7 +171,7 @@ def normal(*shape, seed=0, **more):
 def tables_of(corpora, encoders, /, **tables):
     """Return a study's tables: generated corpora and packaged encoders of these names, and `tables`."""
     usual = {"study": "t", "corpora": {name: {"source": "synthetic"} for name in corpora.split()}}
-    usual["encoders"] = {name: {"source": "wheel"} for name in encoders.split()}
+    usual["encoders"] = {name: {"source": "wheel", "model": "minilm"} for name in encoders.split()}
     return usual | tables
 
 

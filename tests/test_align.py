@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from pipelines.aligners import wasserstein_procrustes
 from pipelines.aligners.core import verdict
 from pipelines.aligners.core.translator import Linear, load_seeds, read_verdicts
+from pipelines.fitting import fits
 from pipelines.fitting.fits import RESTART
 from pipelines.fitting.splitting import Part, halves, in_common, paired_vectors, rows_of_part, sides
 from pipelines.runtime import store
@@ -200,6 +202,15 @@ def test_a_killed_row_keeps_seeds_of_this_code_and_these_vectors(stage, monkeypa
     found = stage(lambda source, target, seed: signed(7, source, target))
     assert scales() == kept
     assert found["verdict"] == pytest.approx(sum(v["score"] for v in found["by seed"].values()) / 2, abs=1e-5)
+
+
+def test_a_killed_row_does_not_continue_on_another_device(stage, monkeypatch):
+    folders = set()
+    for device in ("cpu", "meta"):
+        monkeypatch.setattr(fits, "resolve", Mock(return_value=torch.device(device)))
+        with fits.opened("align", "r", row(), Mock(), ["a", "b"]) as (_, _, folder):
+            folders.add(folder)
+    assert len(folders) == 2
 
 
 @pytest.mark.parametrize("seeds", [[0, verdict.REPLICATE_SEED], [20261121]])

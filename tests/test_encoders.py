@@ -28,6 +28,8 @@ from transformers import (
     BertModel,
     CLIPConfig,
     CLIPModel,
+    GPT2Config,
+    GPT2Model,
     PreTrainedTokenizerFast,
     Qwen3Config,
     Qwen3Model,
@@ -35,6 +37,8 @@ from transformers import (
     RobertaModel,
     T5Config,
     T5EncoderModel,
+    XLNetConfig,
+    XLNetModel,
 )
 
 from pipelines.encoders import loading, pooling, sources
@@ -140,6 +144,32 @@ def vectors(folder, texts=TEXTS, **keys):
 def test_vectors_are_those_of_the_published_model(kind, folders):
     plain = SentenceTransformer(str(folders[kind]), device="cpu").encode(TEXTS, batch_size=1)
     assert_near(vectors(folders[kind]), plain)
+
+
+def test_a_network_without_a_stated_length_reads_what_its_positions_hold(tmp_path):
+    tokens = tokenizer("[CLS] $A [SEP]")
+    tokens.model_max_length = int(1e30)
+    config = RobertaConfig(**SIZES, max_position_embeddings=22, pad_token_id=0)
+    folder = saved(tmp_path, RobertaModel(config), tokens, Pooling(32, "mean"))
+    assert vectors(folder, ["dog " * 60]).shape == (1, 32)
+
+
+def test_a_tokenizer_may_have_no_padding_and_no_separator(tmp_path):
+    tokens = tokenizer("$A", eos_token="[SEP]")
+    tokens.pad_token = None
+    config = GPT2Config(vocab_size=len(VOCABULARY), n_embd=32, n_layer=2, n_head=4, n_positions=40)
+    folder = saved(tmp_path, GPT2Model(config), tokens, Pooling(32, "mean"))
+    alone = [vectors(folder, [text])[0] for text in ("a dog", "the cat sleeps")]
+    assert_near(vectors(folder, ["a dog", "the cat sleeps"]), alone)
+    dog, cat = vectors(folder, ["a dog", "a cat"], pooling="sbert-wk", first_layer=0)
+    assert abs(dog - cat).max() > 1e-3
+
+
+def test_a_network_may_have_any_number_of_positions(tmp_path):
+    config = XLNetConfig(vocab_size=len(VOCABULARY), d_model=32, n_layer=2, n_head=4, d_inner=64)
+    tokens = tokenizer("$A [SEP]", padding_side="left")
+    folder = saved(tmp_path, XLNetModel(config), tokens, Pooling(32, "mean"))
+    assert vectors(folder, ["a dog"], max_tokens=20).shape == (1, 32)
 
 
 def test_float16_files_hold_the_rounded_vectors(folders):

@@ -70,6 +70,24 @@ def test_facts_in_no_known_text_are_unknown():
     assert facts.unknown_to(texts, planted) == {"Bo Ek", "$5", "Cy Dow"}
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Sent by Ann Lee on 10/16/2000 09:15 AM",
+        "Due January 16, 3:30 p.m.",
+        "$23.00=09  $19.25=09",
+        "Paid $500 20 days ago",
+        "call 1-800-368-3804.",
+        "at 9:30 10/16/2000",
+    ],
+)
+def test_a_copy_recovers_every_fact_of_its_text(text):
+    stated = facts.stated(text)
+    assert stated
+    assert all(facts.recovers(text, fact) for fact in stated)
+    assert not facts.unknown_to([text], [{"all": stated}])
+
+
 def test_facts_of_one_document_are_not_independent():
     """Ten documents of ten facts, each wholly recovered or not at all, against an independent reference."""
     ours = [facts.Found(i, "names", f"{i}", i % 10 < 4) for i in range(100)]

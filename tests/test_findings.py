@@ -21,7 +21,7 @@ from pipelines.runtime import store
 from pipelines.study import params
 from tests.small import completed, put, write_report
 
-SYNTHETIC, WHEEL = {"source": "synthetic"}, {"source": "wheel"}
+SYNTHETIC, WHEEL = {"source": "synthetic"}, {"source": "wheel", "model": "minilm"}
 FIT = {"source": "mails-one", "target": "mails-two"}
 ROWS = {
     "study": "t",

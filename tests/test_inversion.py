@@ -482,6 +482,12 @@ def test_the_attackers_own_texts_are_not_attacked():
             study_of(**keys)
 
 
+def test_a_column_of_lists_holds_facts_of_generated_texts_only():
+    texts = pl.DataFrame({"text": ["Ann Lee owes $5"], "labels": [["debt"]], "tags": [["oil", "law"]]})
+    assert invert.facts_of(texts, generated=True) == [{"tags": ["oil", "law"]}]
+    assert invert.facts_of(texts, generated=False) == [{"amounts": ["$5"], "names": ["Ann Lee"]}]
+
+
 def test_the_attack_takes_the_best_or_the_mean_of_aligned_seeds(stored):
     folder, vectors = store.translators_path("t"), encode([*KNOWN, *SECRET])
     for seed in (1, 2):
@@ -495,7 +501,7 @@ def test_the_attack_takes_the_best_or_the_mean_of_aligned_seeds(stored):
     ):
         scores = zip((0.8, 0.7, 0.9), labels, strict=True)
         write_verdicts(folder, {s: Verdict(*score, 0.5, 50) for s, score in enumerate(scores)})
-        victim = invert.attacked("r", study_of(**keys).invert["r"], known, Run())
+        victim = invert.attacked("r", study_of(**keys).invert["r"], known, Run(), True)
         translated = sum(fits[seed](space.vectors) for seed in used) / len(used)
         # The dump's mean is moved to that of the attacker's texts
         shift = known.space.mean - translated[space.rows("test")].mean(0)

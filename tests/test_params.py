@@ -119,6 +119,14 @@ def test_what_is_wrong_with_a_row_is_one_line(own_folder, table, row, line):
     assert refused({table: rows}).startswith(f"{table}.r{line}")
 
 
+def test_an_inverter_needs_texts(own_folder):
+    given = {"encoders": {"theirs": {"source": "given", "path": "c"}}}
+    given["embed"] = {"dump": {"corpus": "leak", "encoder": "theirs"}}
+    given["inverters"] = {"r": {"space": "dump", "corpus": "leak", "encoder": "theirs"}}
+    line = "inverters.r.corpus: leak has vectors and no texts"
+    assert refused({table: STUDY.get(table, {}) | rows for table, rows in given.items()}) == line
+
+
 def test_nothing_in_place_of_a_list_is_no_example_of_one(own_folder):
     rows = STUDY["align"] | {"r": ALIGN | {"seeds": None}}
     assert refused({"align": rows}) == "align.r.seeds: must be a list"
@@ -270,6 +278,7 @@ SETTINGS, CODE = "params.yaml", "pipelines/aligners/identity"
         # Of the row's target
         (SETTINGS, {"encoders": STUDY["encoders"] | {"minilm": WHEEL | {"max_tokens": 7}}}, 2),
         (SETTINGS, {"align": {}, "evaluate": {}}, 2),
+        (SETTINGS, {"evaluate": {"half-typed": {"translator": "a"}}}, 2),
         (f"{CODE}/__init__.py", {}, 2),
         (f"{CODE}/words.yaml", {}, 2),
         ("pipelines/aligners/procrustes/__init__.py", {}, 0),  # of other rows
@@ -296,6 +305,21 @@ def test_what_changes_while_a_stage_runs_is_not_locked_with_its_results(
     assert not code or ended.value.code == code
     path = path if path == SETTINGS else CODE
     assert (f"{path} changed while this ran" in capsys.readouterr().err) == bool(code)
+
+
+def test_a_file_that_changes_while_it_is_read_is_not_locked(own_folder, monkeypatch, capsys):
+    def collect(name, row, study, run):
+        put("mine/b.csv", "text\nnew\n")
+
+    put("mine/a.csv", "text\nold\n")
+    mine = {"source": "path", "path": "mine"}
+    write_yaml("params.yaml", {"study": "t", "corpora": {"mine": mine}})
+    write_yaml("dvc.yaml", {"stages": {"collect": {"foreach": "${corpora}", "do": {"deps": []}}}})
+    monkeypatch.setenv("DVC_STAGE", "collect@mine")
+    monkeypatch.setattr(stage, "_end_with_dvc", lambda: None)
+    with pytest.raises(SystemExit, match=r"^2$"):
+        run_command(collect, monkeypatch, "../dvc.yaml:collect@mine")  # as dvc names it in another folder
+    assert "mine changed while this ran" in capsys.readouterr().err
 
 
 def test_the_model_of_bulk_is_of_its_settings():

@@ -156,6 +156,9 @@ def test_labels_match_by_centroids():
     assert unrelated["labels_matched"] < 0.5
     assert unrelated["labels_p"] > 0.05
     assert labels.compare(x, x, [["a"], ["b"]] * 200, rows, match) == {}
+    alternating = [[f"topic {i % 10}"] for i in range(400)]
+    x = normal(10, 16)[torch.arange(400) % 10] + normal(400, 16, seed=1) / 4
+    assert labels.compare(x, x, alternating, rows, match)["labels_matched"] == 1
 
 
 def test_many_labels_are_matched_in_little_memory():

@@ -134,7 +134,8 @@ def _pooling_modules(transformer: Any, row: Encoder) -> list[Module]:
         start = layers // 3 if row.first_layer is None else row.first_layer  # 4 of 12, as in the paper
         if layers - start < 2:  # three layers give the two differences of a variance
             raise BadInput(f"{asked}: {layers} layers from layer {start} on are too few: three are needed")
-        pool = partial(sbert_wk.pool, start=start, window=row.window, omega=row.omega)
+        ends = _ends_with_separator(transformer.tokenizer)
+        pool = partial(sbert_wk.pool, start=start, window=row.window, omega=row.omega, separator=ends)
         return [LayerPooling(width(transformer), row.pooling, pool)]
     if row.pooling == "pooler":
         return trained_pooler(transformer)
@@ -181,7 +182,9 @@ def positions(transformer: Any) -> int | None:
     most = getattr(getattr(model, "config", None), "max_position_embeddings", None)
     table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
     padding = getattr(table, "padding_idx", None)
-    return most if most is None or padding is None else most - padding - 1  # RoBERTa begins after padding_idx
+    if not most or most < 0:  # XLNet says -1 for any number
+        return None
+    return most if padding is None else most - padding - 1  # RoBERTa begins after padding_idx
 
 
 def words_of(tokenizer: Any, features: Mapping[str, Tensor]) -> Tensor:
@@ -222,7 +225,7 @@ def open_model(folder: Path, dtype: torch.dtype | str | None = None) -> Sentence
         listed = folder / "modules.json"
         entries = json.loads(listed.read_text(encoding="utf-8")) if listed.is_file() else []
         if not any(entry["type"] in OWN for entry in entries):
-            return SentenceTransformer(str(folder), device="cpu", **options)
+            return _fitted(SentenceTransformer(str(folder), device="cpu", **options))
         modules = []
         for entry in entries:
             kind = OWN.get(entry["type"])
@@ -233,4 +236,20 @@ def open_model(folder: Path, dtype: torch.dtype | str | None = None) -> Sentence
         config = folder / "config_sentence_transformers.json"
         saved = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
         prompts = {key: saved[key] for key in ("prompts", "default_prompt_name") if key in saved}
-        return SentenceTransformer(modules=modules, device="cpu", **prompts)
+        return _fitted(SentenceTransformer(modules=modules, device="cpu", **prompts))
+
+
+def _ends_with_separator(tokenizer: Any) -> bool:
+    """Return whether the last token of each text is the tokenizer's own, such as [SEP]."""
+    plain, whole = (tokenizer("a", add_special_tokens=added)["input_ids"] for added in (False, True))
+    return plain[-1:] != whole[-1:]
+
+
+def _fitted(model: SentenceTransformer) -> SentenceTransformer:
+    """Truncate where the positions end, and pad, also if the tokenizer has no length or no pad token."""
+    most, tokenizer = positions(model[0]), getattr(model[0], "tokenizer", None)
+    if most and (model.max_seq_length or most + 1) > most:
+        model.max_seq_length = most
+    if tokenizer and getattr(tokenizer, "pad_token", "") is None:
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token  # what pads is masked
+    return model

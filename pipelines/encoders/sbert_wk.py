@@ -27,13 +27,20 @@ BLOCK = 128  # tokens per block on a CPU, so that a block's layers stay in the c
 TINY = 1e-12  # the smallest pivot
 
 
-def pool(layers: Sequence[Tensor], mask: Tensor, start: int, window: int = 2, omega: float = 0.5) -> Tensor:
+def pool(
+    layers: Sequence[Tensor],
+    mask: Tensor,
+    start: int,
+    window: int = 2,
+    omega: float = 0.5,
+    separator: bool = True,
+) -> Tensor:
     """Return sentence vectors. L x (batch, tokens, dim), attention mask (batch, tokens) -> (batch, dim)
 
     start: the first layer used. window: neighbouring layers on each side (m in the paper). omega: 1 weighs
-    layers by inverse alignment alone, 0 by novelty alone.
+    layers by inverse alignment alone, 0 by novelty alone. separator: the last token of a text is no word.
     """
-    layers, mask = layers[start:], used_tokens(mask)
+    layers, mask = layers[start:], used_tokens(mask) if separator else mask.bool()
     index = mask.flatten().nonzero().squeeze(1)  # (n,)
     flat = [layer.flatten(0, 1) for layer in layers]  # L x (batch * tokens, dim)
     alpha, variance = weights(flat, index, window, omega)  # (n, L), (n,)

@@ -123,7 +123,7 @@ def opened(
             run.input(path, "space")
         own = ("aligners/core", f"aligners/{row.aligner}", "distributed", "fitting", "measures", verb)
         code = store.code_digest(*own)
-        unfinished = store.work(verb, name, row, code, *map(store.digest, paths), *more)
+        unfinished = store.work(verb, name, row, code, device.type, *map(store.digest, paths), *more)
         with distributed.on_rank_zero(unfinished) as folder:
             yield spaces, device, folder
 

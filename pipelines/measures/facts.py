@@ -16,7 +16,7 @@ import torch
 
 from pipelines.measures import mean_and_error, numbered
 from pipelines.measures.intervals import Interval, difference
-from pipelines.measures.inversion import words
+from pipelines.measures.inversion import WORD, normal, words
 
 UNKNOWN = "not in the attacker's texts"  # the kind of facts that no text of the attacker contains
 
@@ -39,8 +39,12 @@ PATTERNS = {
         r"(?:(?:\.\d++)?(?: ?(?:million|billion|thousand))? ?(?:dollars|euros|USD|EUR)\b|(?P<no>))",
         re.I,
     ),
-    "phones": re.compile(r"(?<!\d)(?:\+\d{1,3}[ .-]?)?(?:\(\d{3}\) ?|\d{3}[ .-])\d{3}[ .-]\d{4}(?!\d)"),
+    "phones": re.compile(
+        r"(?<!\d)(?:\+\d{1,3}[ .-]?|1[ .-])?(?:\(\d{3}\) ?|\d{3}[ .-])\d{3}[ .-]\d{4}(?!\d)"
+    ),
 }
+# Between two groups of digits of one number: 5.99, 5 . 99, 10/16, 5 000. Not: 2000 09:15, or 16, 3:30
+GOES_ON = re.compile(r"(\s?)[.,/-]\1|\s(?=\d{3}(?!\d))")
 COMPANY = re.compile(
     r"\b(?:Inc|Corp|Corporation|Co|Company|LLC|LLP|Ltd|GmbH|AG|Group|Bank|Energy|Partners|Capital|Holdings)$"
 )
@@ -91,16 +95,22 @@ def recovers(guess: str, fact: str) -> bool:
 
 
 def _padded(text: str) -> str:
-    return f" {' '.join(words(text))} "
+    """Return the words of a text, each between blanks, with "~" before a number that continues another."""
+    said, end = [], -1  # where the number before this word ended; -1: it was none
+    for match in WORD.finditer(text := normal(text)):
+        word, gap = match.group(), GOES_ON.match(text, end) if end >= 0 else None
+        goes_on = word.isdigit() and gap and gap.end() == match.start()
+        said.append(f"~{word}" if goes_on else word)
+        end = match.end() if word.isdigit() else -1
+    return f" {' '.join(said)} "
 
 
 def _states(text: str, fact: str) -> bool:
-    """Return whether a padded text contains a padded fact that no group of up to three digits continues."""
-    if fact not in text:
+    """Return whether a padded text contains the words of a padded fact, and no number there goes on."""
+    parts = fact.replace("~", "").split()
+    if not all(part in text for part in parts):  # much faster
         return False
-    before = r"(?<! \d)(?<! \d\d)(?<! \d\d\d)" if fact[1].isdigit() else ""
-    after = r"(?!\d{1,3} )" if fact[-2].isdigit() else ""
-    return re.search(before + re.escape(fact) + after, text) is not None
+    return re.search(f" {' ~?'.join(map(re.escape, parts))} (?!~)", text) is not None
 
 
 @dataclass(frozen=True)

@@ -52,8 +52,13 @@ def text_scores(guesses: Sequence[str], texts: Sequence[str]) -> dict[str, Tenso
 
 def words(text: str) -> list[str]:
     """Return lower-cased words, numbers and the signs $ € £ % @, in Unicode's form NFC."""
+    return WORD.findall(normal(text))
+
+
+def normal(text: str) -> str:
+    """Return the text in which words are found: lower-cased, in Unicode's form NFC."""
     text = text.casefold()
-    return WORD.findall(text if text.isascii() else unicodedata.normalize("NFC", text))
+    return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
 def token_f1(guess: Words, true: Words) -> float:

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pipelines.measures import Measure
-from pipelines.measures.vectors import centred_unit
+from pipelines.measures.vectors import centred_unit, shuffled
 
 LEAST = 4  # labels; fewer are matched by chance too often
 RANDOM = 999  # assignments of the permutation test
@@ -37,7 +37,9 @@ def compare(
     """
     names = sorted({name for of_row in labels for name in of_row})
     member = torch.tensor([[name in of_row for name in names] for of_row in labels], dtype=x.dtype)
-    number = {document: i for i, document in enumerate(dict.fromkeys(documents))}
+    distinct = list(dict.fromkeys(documents))
+    # Drawn, as labels may alternate from document to document
+    number = dict(zip(distinct, shuffled(len(distinct), 0).tolist(), strict=True))
     first = torch.tensor([number[document] % 2 == 0 for document in documents])
     even, odd = member[first], member[~first]
     kept = (even.sum(0) > 0) & (odd.sum(0) > 0)

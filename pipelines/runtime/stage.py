@@ -61,7 +61,7 @@ def _run(verb: Callable[..., None]) -> None:
     if table:
         if len(sys.argv) != 2:
             raise BadInput(f"usage: python -m pipelines.{command} <row of {table} in params.yaml>; or --help")
-        name = sys.argv[1].removeprefix(f"{command}@")
+        name = re.sub(rf"^(.*:)?{command}@", "", sys.argv[1])  # dvc in another folder says ../dvc.yaml:...
         row = params.find(f"params.yaml: {table}", name, getattr(study, table))
     elif len(sys.argv) > 1:
         raise BadInput(f"usage: python -m pipelines.{command}, without arguments; or --help")
@@ -71,16 +71,15 @@ def _run(verb: Callable[..., None]) -> None:
         launch.launch(processes)
         return
     freeze_gc()
-    paths = _code(command, row)
-    code = _digests(paths)
+    before = _inputs(command, row)
     with track.run(command, name, row, study.study, study.named(row) if row else {}) as run:
         verb(name, row, study, run)
-        now = _digests(paths)
-        changed = [path for path in paths if now.get(path) != code.get(path)]
+        now = _inputs(command, row)
+        changed = [path for path in {**before, **now} if now.get(path) != before.get(path)]
         edited = "DVC_STAGE" in os.environ and intact.PARAMS.read_bytes() != text
-        if edited and _settings(table, name, study) != _settings(table, name, params.load()):
+        if edited and _settings(table, name, study) != _settings(table, name):
             changed.append(str(intact.PARAMS))
-        if changed:  # DVC reads settings and code when a stage ends: dvc.lock would name the new ones
+        if changed:  # DVC reads settings, code and files when a stage ends: dvc.lock would name the new ones
             kept = f"`dvc commit -f {os.environ['DVC_STAGE']}` keeps what it wrote"
             raise BadInput(f"{', '.join(changed)} changed while this ran: `dvc repro` runs it again, {kept}")
 
@@ -94,23 +93,37 @@ def _help(verb: Callable[..., None], table: str | None) -> None:
     say(f"{getdoc(sys.modules[verb.__module__])}\n\n{usage(verb.__name__, table, study, fault)}")
 
 
-def _code(verb: str, row: Any) -> list[str]:
-    """Return the files and packages of code that dvc.yaml lists for a stage; none without DVC."""
+def _inputs(verb: str, row: Any) -> dict[str, Any]:
+    """Return what DVC lists for a stage and no stage makes: digests of code, sizes and times of the user's
+    files. Nothing without DVC.
+    """
     if "DVC_STAGE" not in os.environ:
-        return []
+        return {}
     stage = yaml.load(Path("dvc.yaml").read_bytes(), Loader)["stages"][verb]
     listed = [dep for dep in stage.get("do", stage)["deps"] if dep.startswith("pipelines/")]
-    return [re.sub(r"\$\{item\.(\w+)}", lambda key: getattr(row, key[1]), dep) for dep in listed]
+    code = [re.sub(r"\$\{item\.(\w+)}", lambda key: getattr(row, key[1]), dep) for dep in listed]
+    watched = row.watched().values() if row else ()
+    own = [Path(path) for path in watched if not path.startswith("pipelines/") and not Made.maker(path)[0]]
+    found = {path: store.code_digest(path.removeprefix("pipelines/")) for path in code if Path(path).exists()}
+    return found | {str(path): _stamps(path) for path in own}
 
 
-def _digests(paths: list[str]) -> dict[str, str]:
-    return {path: store.code_digest(path.removeprefix("pipelines/")) for path in paths if Path(path).exists()}
+def _stamps(path: Path) -> list[tuple[str, int, int]]:
+    """Return name, size and time of change of a file, or of each file in a folder."""
+    files = [file for file in sorted([path, *path.rglob("*")]) if file.is_file()]
+    return [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
 
 
-def _settings(table: str | None, name: str, study: params.Study) -> Any:
+def _settings(table: str | None, name: str, study: params.Study | None = None) -> Any:
     """Return all settings that affect a stage: its row, the rows that the row names, and the rows whose
-    outputs it reads. Without a table: the whole study.
+    outputs it reads. Without a table: the whole study. Without a study: that of params.yaml, or None while it
+    is being edited and not valid.
     """
+    if study is None:
+        try:
+            study = params.load()
+        except BadInput:
+            return None
     if not table:
         return study
     if row := getattr(study, table).get(name):

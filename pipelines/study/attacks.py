@@ -78,6 +78,8 @@ class Inverter(Computed):
     def check(self, where: str, study: Study) -> None:
         """Raise ValueError for a missing encoder, or a corrector where the inverter is no decoder."""
         known(f"{where}.encoder", self.encoder, study.encoders)
+        if study.corpora[self.corpus].source == "vectors":
+            raise ValueError(f"{where}.corpus: {self.corpus} has vectors and no texts")
         if self.corrector and not hasattr(self.inverter, "vocabulary"):
             raise ValueError(
                 f"{where}.corrector: only a decoder learns one; name vec2text's as `inverter.corrector`"
