@@ -321,7 +321,10 @@ def asked(monkeypatch, failing):
         if failing:
             raise failing.pop()
         question = json.loads(request.data)["messages"][0]["content"]
-        said = "Maybe" if "odd" in question else "**Yes**." if "ann" in question else "Answer: 'no'"
+        if "none" in question:
+            said = None
+        else:
+            said = "Maybe" if "odd" in question else "**Yes**." if "ann" in question else "Answer: 'no'"
         return io.BytesIO(json.dumps({"choices": [{"message": {"content": said}}]}).encode())
 
     monkeypatch.setattr("urllib.request.urlopen", answer)
@@ -358,6 +361,12 @@ def test_a_judge_that_does_not_answer_is_one_line(endpoint, line, tmp_path, monk
     monkeypatch.setattr(judge.time, "sleep", lambda seconds: None)
     with refusal(line):
         judge.judge(["odd"], ["odd"], judge.Settings(endpoint, "m"), tmp_path)
+
+
+def test_no_answer_is_not_a_no(asked, tmp_path):
+    with refusal("http://here/v1: no answer"):
+        judge.judge(["none"], ["none"], judge.Settings("http://here/v1", "m"), tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_answer_without_yes_or_no_counts_as_no(asked, tmp_path):

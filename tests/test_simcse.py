@@ -88,7 +88,7 @@ def test_augmentations_leave_out_their_share_and_keep_the_order():
     assert crop in text
     assert len(crop.split()) == len(deleted.split()) == 7
     assert " ".join(w for w in text.split() if w in deleted.split()) == deleted
-    assert simcse.augment("word", "crop", 0.9, rng) == "word"
+    assert [simcse.augment(text, "crop", 0.9, rng) for text in ("word", "\x1f")] == ["word", "\x1f"]
 
 
 def test_masking_spares_what_is_not_allowed():

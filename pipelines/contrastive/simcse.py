@@ -63,7 +63,7 @@ def augment(text: str, kind: Literal["crop", "delete"], share: float, rng: np.ra
 
     At least one word stays.
     """
-    words = text.split()
+    words = text.split() or [text]
     keep = max(1, round(len(words) * (1 - share)))
     if kind == "crop":
         start = int(rng.integers(len(words) - keep + 1))

@@ -84,12 +84,13 @@ def _answer(question: str, s: Settings, tries: int = TRIES) -> str:
     try:
         request = urllib.request.Request(url, json.dumps(body).encode(), headers)
         with urllib.request.urlopen(request, timeout=SECONDS) as response:
-            return str(json.load(response)["choices"][0]["message"]["content"])
+            answer = json.load(response)["choices"][0]["message"]["content"]
+        return answer.strip()
     except (OSError, HTTPException) as error:
         refused = isinstance(error, HTTPError) and error.code != 429 and error.code < 500
         if refused or tries == 1:
             raise BadInput(f"judge: {s.endpoint}: no answer: {error}") from None
-    except (LookupError, TypeError, ValueError) as error:  # whose text may hold the key
+    except (LookupError, TypeError, ValueError, AttributeError) as error:  # whose text may hold the key
         raise BadInput(f"judge: {s.endpoint}: no answer: {type(error).__name__}") from None
     time.sleep(WAIT)
     return _answer(question, s, tries - 1)
