@@ -3,8 +3,9 @@
     [JOBS=8] python -m scripts.repro [stage ...]
 
 Each stage is a fork of this process, which has imported DVC. With a GPU, stages of `meta: {pool: gpu}` run
-one at a time unless JOBS is set. If a stage fails, at Ctrl-C or SIGTERM, or if nobody reads the output, all
-are interrupted, and the command exits once they have ended. The exit code is DVC's, or 130, 143 or 141.
+one at a time unless JOBS is set. If a stage fails, at Ctrl-C, SIGTERM or SIGHUP, or if nobody reads the
+output, all are interrupted, and the command exits once they have ended. The exit code is DVC's, or 130, 143,
+129 or 141. If the command itself is killed, all are interrupted, too.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 from functools import partial
@@ -59,8 +61,9 @@ class Repro:
 
     async def run(self) -> None:
         """Run stages until nothing is left or one fails. One sender takes the runs of all to MLflow."""
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, self.stop, 128 + number)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores it
+                asyncio.get_running_loop().add_signal_handler(number, self.stop, 128 + number)
         sender = [sys.executable, "-m", "pipelines.runtime.sender", "--serve"]
         with subprocess.Popen(sender, stdin=subprocess.PIPE, start_new_session=True):
             async with asyncio.TaskGroup() as self.tasks:
@@ -75,7 +78,7 @@ class Repro:
             if ready and not full and self.say(f"stage {number}: {stage}"):
                 self.left.remove(stage)
                 read, write = os.pipe()
-                self.running[stage] = worker = FORK.Process(target=work, args=(stage, write))
+                self.running[stage] = worker = FORK.Process(target=work, args=(stage, read, write))
                 worker.start()
                 os.setpgid(worker.pid or 0, 0)  # `stop` interrupts this process group
                 os.close(write)
@@ -117,8 +120,11 @@ class Repro:
                 os.killpg(worker.pid or 0, signal.SIGINT)
 
 
-def work(stage: str, write: int) -> None:
-    """Run one stage, in a process of its own. What it prints goes to `write`."""
+def work(stage: str, read: int, write: int) -> None:
+    """Run one stage, in a process of its own. What it prints goes to `write`, which the parent reads."""
+    os.close(read)  # else the stage would block in a write once the parent is killed
+    parent = multiprocessing.parent_process()
+    threading.Thread(target=lambda: (parent.join(), os.killpg(0, signal.SIGINT)), daemon=True).start()
     signal.set_wakeup_fd(-1)  # else asyncio of the parent would hear this process's signals
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -45,13 +45,21 @@ def repro(own_folder):
 
     lock = open(sender.store_file(".lock"), "ab")  # noqa: SIM115 - no run is sent: so no sender imports MLflow
     assert sender.files.try_lock(lock)
+    hangup = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # pytest may run under nohup, which ignores it
 
     def start(stages, *arguments, program=("-m", "scripts.repro")):
         write_yaml("dvc.yaml", {"stages": stages})
         return subprocess.Popen(["python", *program, *arguments], stdout=-1, stderr=-1, text=True)
 
     yield start
+    signal.signal(signal.SIGHUP, hangup)
     lock.close()
+
+
+def waits(process):
+    """Read what a run prints until its stage `waits` prints a line."""
+    while "waits" not in (line := process.stdout.readline()) or "stage" in line:
+        assert line
 
 
 def ended(process, code=0):
@@ -125,15 +133,32 @@ def test_a_stage_that_fails_ends_the_one_beside_it(repro):
     assert Path("interrupted").exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_and_sigterm_leave_nothing_running(repro, number):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_ctrl_c_sigterm_and_a_closed_terminal_leave_nothing_running(repro, number):
     process = repro({"waits": {"cmd": WAITS, "outs": ["w"]}, "next": {"cmd": "touch next", "deps": ["w"]}})
-    while "waits" not in (line := process.stdout.readline()) or "stage" in line:
-        assert line
+    waits(process)
     process.send_signal(number)
     ended(process, code=128 + number)  # until nobody is left who could write to it
     assert Path("interrupted").exists()
     assert not Path("next").exists()
+
+
+def test_nohup_keeps_a_run_whose_terminal_closes(repro):
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    process = repro({"waits": {"cmd": "echo waits; cat x"}})
+    waits(process)
+    process.send_signal(signal.SIGHUP)
+    Path("x").write_text("")  # its stage ends
+    ended(process)
+
+
+def test_a_run_that_is_killed_leaves_nothing_running(repro):
+    put("wait.py", WAIT + "print('x' * 10**6)\n")  # more than fits into a pipe
+    process = repro({name: {"cmd": "python wait.py"} for name in ("waits", "beside")})
+    waits(process)
+    process.kill()
+    ended(process, code=-signal.SIGKILL)  # its sender ends after all workers
+    assert Path("interrupted").exists()
 
 
 def test_jobs_says_how_many_stages_run_at_a_time(repro, monkeypatch):

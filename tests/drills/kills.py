@@ -13,8 +13,9 @@ import psutil
 from tests.drills.places import LIMIT, running, running_runs, started
 from tests.small import read_yaml, write_yaml
 
-SIGNALS = {"Ctrl-C": signal.SIGINT, "SIGTERM": signal.SIGTERM}
-WAYS = ["kill -9 stage", "kill -9 dvc", "kill -9 both", *SIGNALS, "write of the stage", "write of dvc"]
+SIGNALS = {"Ctrl-C": signal.SIGINT, "SIGTERM": signal.SIGTERM, "SIGHUP": signal.SIGHUP}
+KILLS = ["kill -9 stage", "kill -9 dvc", "kill -9 both", "kill -9 driver"]
+WAYS = [*KILLS, *SIGNALS, "write of the stage", "write of dvc"]
 HOOK = """
 import os, signal, sys
 left, root, process = int(os.environ["DRILL_WRITES"]), os.getcwd(), os.environ["DRILL_PROCESS"]
@@ -87,7 +88,8 @@ def strike(driver, way, stages, dvcs):
         if way in SIGNALS:
             os.killpg(driver.pid, SIGNALS[way])
         else:
-            for pid in {"kill -9 stage": stages, "kill -9 dvc": dvcs}.get(way, dvcs + stages):
+            killed = {"kill -9 stage": stages, "kill -9 dvc": dvcs, "kill -9 driver": [driver.pid]}
+            for pid in killed.get(way, dvcs + stages):
                 os.kill(pid, signal.SIGKILL)
 
 
@@ -111,7 +113,7 @@ def aftermath(place):
 
 
 def kills(place, count, rng, tally):
-    """End a stage under DVC in one of seven ways, at a random moment or write; then run `make repro`."""
+    """End a stage under DVC in one of nine ways, at a random moment or write; then run `make repro`."""
     (hook := Path(".cache/hook")).mkdir()
     (hook / "sitecustomize.py").write_text(HOOK)
     runs = {
