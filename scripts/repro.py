@@ -27,7 +27,7 @@ from dvc.exceptions import DvcException
 from dvc.repo import Repo
 from dvc.repo.reproduce import collect_stages, get_active_graph, plan_repro, reproduce
 
-from pipelines.runtime import files, intact
+from pipelines.runtime import files, intact, sender
 
 lock.DEFAULT_TIMEOUT = 0.3  # seconds; DVC tries its lock six times in that time
 rwlock.make_lock = partial(lock.make_lock, wait=True)  # else a stage fails if another holds it longer
@@ -60,14 +60,12 @@ class Repro:
                     self.gpu.add(name)
 
     async def run(self) -> None:
-        """Run stages until nothing is left or one fails. One sender takes the runs of all to MLflow."""
+        """Run stages until nothing is left or one fails."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores it
                 asyncio.get_running_loop().add_signal_handler(number, self.stop, 128 + number)
-        sender = [sys.executable, "-m", "pipelines.runtime.sender", "--serve"]
-        with subprocess.Popen(sender, stdin=subprocess.PIPE, start_new_session=True):
-            async with asyncio.TaskGroup() as self.tasks:
-                self.start()
+        async with asyncio.TaskGroup() as self.tasks:
+            self.start()
 
     def start(self) -> None:
         """Start the stages that may start, in DVC's order."""
@@ -157,7 +155,11 @@ def main() -> int:
     except KeyboardInterrupt:
         return 130
     if stages := len(repro.left):
+        command = [sys.executable, "-m", "pipelines.runtime.sender", "--serve"]  # sends all runs to MLflow
+        sends = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
         asyncio.run(repro.run())
+        with suppress(KeyboardInterrupt, subprocess.TimeoutExpired):  # if it is slow, it goes on by itself
+            sends.communicate(timeout=sender.PATIENCE)
     did = f"{stages - repro.unchanged} of them run or restored, in {time.monotonic() - start:.0f} s"
     repro.say(f"{len(repro.needs)} stages, {did if stages else 'all up to date'}")
     return repro.code

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import select
 import shutil
 import signal
 import sqlite3
@@ -302,6 +303,19 @@ def test_a_server_that_does_not_answer_is_not_waited_for(stub, monkeypatch, capf
     assert "still being sent" in warning
     assert waiting_runs() == 1
     stub.go_on.set()
+
+
+def test_a_slow_sender_lets_go_of_what_its_stage_prints():
+    with open(sender.store_file(".lock"), "ab") as lock, open(log := sender.store_file("-1.jsonl"), "w"):
+        assert files.try_lock(lock)  # another sender is at work, and does not send this log
+        changed = "import sys; from pipelines.runtime import sender; sender.PATIENCE = 0.1"
+        command = ["python", "-c", f"{changed}; sys.exit(sender.main(['--serve', {str(log)!r}]))"]
+        process = subprocess.Popen(command, stdin=-1, stdout=-1, stderr=subprocess.STDOUT)
+        process.stdin.close()
+        assert select.select([process.stdout], [], [], 60)[0]
+        assert (process.stdout.read(), process.poll(), log.exists()) == (b"", None, True)
+        log.unlink()  # as when it has been sent
+        assert process.wait() == 0
 
 
 @pytest.mark.slow  # MLflow has SQLite wait 20 seconds

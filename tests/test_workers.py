@@ -161,6 +161,24 @@ def test_a_run_that_is_killed_leaves_nothing_running(repro):
     assert Path("interrupted").exists()
 
 
+@pytest.mark.parametrize("patience", [0.01, 600.0])
+def test_a_slow_sender_is_not_waited_for(repro, patience):
+    """A sender that still works when standard input has ended. At Ctrl-C it is not waited for, either."""
+    put("sender", "#!/bin/sh\ncat\ntouch waits\nexec > y 2>&1\ncat x\n")
+    Path("sender").chmod(0o755)
+    changes = f"repro.sender.PATIENCE, repro.sys.executable = {patience}, './sender'"
+    program = "-c", f"from scripts import repro; {changes}; raise SystemExit(repro.main())"
+    process = repro({"a": {"cmd": "touch a"}}, program=program)
+    while not Path("waits").exists():
+        time.sleep(0.01)
+    with open("y"):  # a FIFO; else the sender would hold the run's output
+        if patience > 1:
+            process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+        assert "1 stages, 1 of them run" in ended(process)[0]
+        Path("x").write_text("")  # the sender is still there: it reads this
+
+
 def test_jobs_says_how_many_stages_run_at_a_time(repro, monkeypatch):
     """Each stage ends only if all three run at once."""
     commands = {"a": "echo > x && cat z", "b": "cat x && echo > y", "c": "cat y && echo > z"}

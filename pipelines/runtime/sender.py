@@ -34,6 +34,7 @@ for name, default in {
     os.environ.setdefault(name, default)
 
 KEY = "run.key"  # MLflow tag with the name of a run's log, which identifies a run that is sent again
+PATIENCE = 25.0  # seconds to wait for a sender; MLflow gives up a locked SQLite file after 20, and says so
 FLUSH_SECONDS = 0.2  # between two uploads, which send many numbers at once: a request takes 15 ms
 POLL_SECONDS = 0.05  # between two tries to get the lock
 # Errors that a retry would only repeat
@@ -203,6 +204,19 @@ def send(stop: threading.Event) -> None:
             stop.wait(FLUSH_SECONDS)
 
 
+def follow_input(stop: threading.Event) -> None:
+    """Set `stop` when standard input ends. PATIENCE seconds later, let go of the output.
+
+    `make repro` reads what a stage and its sender print until both have let go of it.
+    """
+    sys.stdin.buffer.read()
+    stop.set()
+    time.sleep(PATIENCE)
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.dup2(null, 2)
+
+
 def main(arguments: list[str]) -> int:
     """Send once, or with --serve until standard input ends."""
     stop = threading.Event()
@@ -210,7 +224,7 @@ def main(arguments: list[str]) -> int:
         case []:
             stop.set()
         case ["--serve", *log] if len(log) < 2:
-            threading.Thread(target=lambda: (sys.stdin.buffer.read(), stop.set()), daemon=True).start()
+            threading.Thread(target=follow_input, args=(stop,), daemon=True).start()
         case _:
             print(__doc__, file=sys.stderr, flush=True)
             return 2

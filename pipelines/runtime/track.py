@@ -25,7 +25,7 @@ from pipelines.runtime.device import resolve
 
 FORBIDDEN = re.compile(r"[^\w/.: -]")  # by MLflow, in the name of a metric or param
 Rows = Mapping[str, BaseModel | None]
-PATIENCE = 25.0  # seconds; MLflow gives up a locked SQLite file after 20, and says so
+PATIENCE = sender.PATIENCE
 
 
 class Run:
