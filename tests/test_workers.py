@@ -217,3 +217,13 @@ def test_dvc_lock_is_read_when_dvc_does_not_write_it(own_folder, monkeypatch):
 
     monkeypatch.setattr(intact.time, "sleep", dvc_ends)
     assert intact.locked("outs") == [("s", "x", "0123456789abcdef")]
+
+
+def test_dvc_lock_is_read_without_waiting_if_it_is_as_before(own_folder, monkeypatch):
+    write_yaml("dvc.lock", {"stages": {"s": {"outs": [{"path": "x", "md5": "0123456789abcdef"}]}}})
+    before = intact.locked("outs")
+    Path(".dvc/tmp").mkdir(parents=True)
+    monkeypatch.setattr(intact.time, "sleep", lambda seconds: pytest.fail("it waits"))
+    with open(".dvc/tmp/lock", "w") as lock:  # of a long `dvc push`
+        intact.fcntl.flock(lock, intact.fcntl.LOCK_EX)
+        assert intact.locked("outs") == before != []

@@ -106,13 +106,7 @@ class _Lock(NamedTuple):
 
 def _lock() -> _Lock:
     try:
-        with ExitStack() as stack:
-            if DVC.exists():  # DVC writes dvc.lock in place while other stages run
-                file = stack.enter_context(open(DVC, encoding="utf-8"))
-                until = time.monotonic() + PATIENCE
-                while not try_lock(file, fcntl.LOCK_SH) and time.monotonic() < until:
-                    time.sleep(0.01)
-            return _parsed(LOCK.resolve(), LOCK.stat().st_mtime_ns, LOCK.stat().st_size)
+        return _parsed(LOCK.resolve(), LOCK.stat().st_mtime_ns, LOCK.stat().st_size)
     except FileNotFoundError:
         return _Lock({"outs": [], "deps": []}, {})
     except (OSError, ValueError, AttributeError, KeyError, TypeError, yaml.YAMLError) as error:
@@ -121,7 +115,15 @@ def _lock() -> _Lock:
 
 @lru_cache(maxsize=1)
 def _parsed(lock: Path, changed: int, size: int) -> _Lock:
-    stages = (yaml.load(lock.read_bytes(), Loader) or {}).get("stages") or {}
+    """Read dvc.lock once DVC does not write it. It is not read again until its time or its size changes."""
+    with ExitStack() as stack:
+        if DVC.exists():  # DVC writes dvc.lock in place while other stages run
+            file = stack.enter_context(open(DVC, encoding="utf-8"))
+            until = time.monotonic() + PATIENCE
+            while not try_lock(file, fcntl.LOCK_SH) and time.monotonic() < until:
+                time.sleep(0.01)
+        text = lock.read_bytes()
+    stages = (yaml.load(text, Loader) or {}).get("stages") or {}
     files = {
         key: [
             (name, f["path"], f["md5"]) for name, of in stages.items() for f in of.get(key, ()) if "md5" in f
