@@ -10,7 +10,7 @@ from pipelines.pages import page, pictures
 from pipelines.pages.tables import escaped, table
 from pipelines.pages.tables.study import published_table
 from pipelines.report import beginning
-from pipelines.runtime import store
+from pipelines.runtime import intact, store
 from pipelines.study import params
 from tests.small import ROOT, refusal, study_of, write_report, write_yaml
 
@@ -163,6 +163,13 @@ def test_stages_that_read_what_an_outdated_one_makes_are_told(own_folder):
     lock(stages)
     told = "collect@c, embed@c-e, geometry@d, align@c, evaluate@c"
     assert f"settings or inputs: {told}**" in "\n".join(beginning(study, []))
+
+
+def test_a_stage_that_left_the_study_does_not_outdate_what_reads_its_output(own_folder):
+    outs = {"align@j": "1", "align_jointly@j": "2"}
+    stages = {stage: {"outs": [{"path": "t", "md5": md5}]} for stage, md5 in outs.items()}
+    write_yaml("dvc.lock", {"stages": stages | {"evaluate@j": {"deps": [{"path": "t", "md5": "1"}]}}})
+    assert intact.outdated(["align@j", "evaluate@j"]) == []
 
 
 def test_results_that_do_not_fit_their_changed_row_are_no_traceback(own_folder):

@@ -72,7 +72,8 @@ def outdated(stages: Collection[str]) -> list[str]:
     """Return the stages whose rows in params.yaml, or whose inputs from other stages, differ from those of
     DVC's last run, and the stages that read what these make.
     """
-    made = {path: md5 for _, path, md5 in locked("outs")}
+    made = {path: md5 for _, path, md5 in locked("outs")}  # also by stages that have left the study
+    made |= {path: md5 for stage, path, md5 in locked("outs") if stage in stages}
     found = {stage for stage, path, md5 in locked("deps") if made.get(path, md5) != md5}
     found |= {stage for stage in stages if changed_rows(stage)}
     makers, inside = {path: stage for stage, path, _ in locked("outs") if stage in stages}, defaultdict(set)
