@@ -26,11 +26,14 @@ from dvc import lock, rwlock
 from dvc.exceptions import DvcException
 from dvc.repo import Repo
 from dvc.repo.reproduce import collect_stages, get_active_graph, plan_repro, reproduce
+from dvc.stage.cache import StageCache
 
 from pipelines.runtime import files, intact, sender
 
 lock.DEFAULT_TIMEOUT = 0.3  # seconds; DVC tries its lock six times in that time
 rwlock.make_lock = partial(lock.make_lock, wait=True)  # else a stage fails if another holds it longer
+load_cached = StageCache._load_cache  # without `value` for an empty folder, which a killed DVC leaves
+StageCache._load_cache = lambda self, key, value: load_cached(self, key, value) if value else None
 LOG = logging.getLogger("dvc")
 LOG.setLevel(logging.WARNING)
 FORK = multiprocessing.get_context("fork")
@@ -47,9 +50,6 @@ class Repro:
         self.code, self.unchanged, self.running = 0, 0, dict[str, multiprocessing.process.BaseProcess]()
         self.needs, self.left, self.gpu = dict[str, set[str]](), list[str](), set[str]()
         with Repo(_wait_for_lock=True) as repo, repo.lock:
-            for folder in Path(repo.stage_cache.cache_dir).glob("*/*"):
-                with suppress(OSError):  # it is not empty
-                    folder.rmdir()  # a killed DVC leaves empty ones, on which it fails later
             graph = get_active_graph(repo.index.graph)
             for stage in plan_repro(graph, collect_stages(repo, targets) or None):
                 name = stage.addressing
