@@ -152,10 +152,10 @@ def counted(paths: Iterable[Path]) -> list[str]:
     """
     runs = pl.DataFrame([run for path in paths for run in outcomes(path)], orient="row")
     right, aligned = pl.col("right"), pl.col("aligned")
-    sums = [right.sum(), aligned.sum(), (aligned & ~right).sum(), (right & ~aligned).sum()]
-    counts = [pl.len(), *(each.alias(str(i)) for i, each in enumerate(sums))]
-    rows = runs.group_by("study", "aligner", maintain_order=True).agg(counts).rows()
-    rows.append(("all", "", *runs.select(counts).row(0)))
+    counts = {"fits": pl.len(), "right": right.sum(), "aligned": aligned.sum()}
+    counts |= {"wrong": (aligned & ~right).sum(), "not aligned": (right & ~aligned).sum()}
+    rows = runs.group_by("study", "aligner", maintain_order=True).agg(**counts).rows()
+    rows.append(("all", "", *runs.select(**counts).row(0)))
     head = "| study | aligner | fits | right | *aligned* | of these wrong | right, not *aligned* |"
     splits = runs.filter("aligned").group_by("split").agg(wrong=(~right).any())
     bound = 1 - 0.05 ** (1 / len(splits))  # exact if none is wrong
@@ -186,13 +186,13 @@ def outcomes(path: Path) -> Iterator[dict]:
         for seed in fit.seeds:
             if f"{of}.seed-{seed}.agreement" in numbers:
                 said = [numbers[f"{of}.seed-{seed}.{key}"] for key in ("agreement", "dimensions", "share")]
-                run = {
+                yield {
                     "study": path.stem,
                     "aligner": fit.aligner,
                     "split": str((*texts, *(fit.splits or [seed]))),
+                    "aligned": verdict_of(*said).label == "aligned",
+                    "right": numbers[f"evaluate.{name}.seed-{seed}.foscttm"] <= SUCCESS,
                 }
-                run["right"] = numbers[f"evaluate.{name}.seed-{seed}.foscttm"] <= SUCCESS
-                yield run | {"aligned": verdict_of(*said).label == "aligned"}
 
 
 def report(what: str, x: torch.Tensor, y: torch.Tensor, groups: list[np.ndarray]) -> None:

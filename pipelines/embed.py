@@ -13,6 +13,7 @@ from pipelines.encoders.encode import Encoded, encode
 from pipelines.encoders.loading import Loaded, for_queries, load
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.device import resolve
+from pipelines.runtime.intact import md5_of
 from pipelines.study import Embed, Encoder, params
 
 SHARD = 65_536  # texts that are tokenised, sorted by length and held in memory at once
@@ -44,7 +45,7 @@ def embed(name: str, row: Embed, study: params.Study, run: track.Run) -> None:
             encoder,
             about,
             str(loaded and loaded.device),
-            store.folder_digest(store.encoder_path(row.encoder)),
+            md5_of(store.encoder_path(row.encoder)),
             digest,
         )
         with distributed.on_rank_zero(store.work("embed", name, *made_from)) as folder:

@@ -25,6 +25,7 @@ from pipelines.measures import geometry, similarity
 from pipelines.runtime import files, stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.intact import md5_of
 from pipelines.runtime.log import Log
 from pipelines.runtime.progress import progress
 from pipelines.study import Finetune, Network, params
@@ -64,7 +65,7 @@ def finetune(name: str, row: Finetune, study: params.Study, run: track.Run) -> N
     paths = {role: store.corpus_path(corpus) for role, corpus in (("train", row.corpus), ("dev", row.dev))}
     for role, path in paths.items():
         run.input(path, role)
-    weights = store.folder_digest(store.intact(Path(row.start)))
+    weights = md5_of(store.intact(Path(row.start)))
     code = store.code_digest("contrastive", "distributed", "encoders", "finetune", "measures")
     device = resolve(row.device)
     made_from = (code, row, device.type, weights, *map(store.digest, paths.values()))

@@ -17,6 +17,7 @@ from pipelines.measures import similarity as measures
 from pipelines.measures.vectors import neighbours
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.device import resolve
+from pipelines.runtime.intact import md5_of
 from pipelines.study import Similarity, params
 
 SHOWN = 1000  # sentences whose layers are compared
@@ -36,7 +37,7 @@ def similarity(name: str, row: Similarity, study: params.Study, run: track.Run) 
     run.input(store.corpus_path(row.corpus), "pairs")
     texts, places = indexed([*frame["text"], *frame["pair"]])
     digest = store.digest(store.corpus_path(row.corpus))
-    files = store.folder_digest(folder)
+    files = md5_of(folder)
     made_from = (store.code_digest("encoders"), row, encoder, files, str(loaded.device), digest)
     with store.work("similarity", name, *made_from) as parts:
         vectors = encode_each(loaded, texts, encoder, row.poolings, parts)

@@ -14,6 +14,7 @@ from pipelines.measures.linear import linear_correct
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.intact import md5_of
 from pipelines.study import Transfer, params
 
 FOLDS = 10
@@ -32,7 +33,7 @@ def transfer(name: str, row: Transfer, study: params.Study, run: track.Run) -> N
     run.input(store.corpus_path(row.corpus), "sentences")
     digest = store.digest(store.corpus_path(row.corpus))
     metrics, tasks = {}, {}
-    files = store.folder_digest(store.encoder_path(row.encoder))
+    files = md5_of(store.encoder_path(row.encoder))
     made_from = (store.code_digest("encoders"), row, encoder, files, str(loaded.device), digest)
     with store.work("transfer", name, *made_from) as parts:
         for number, ((task,), sentences) in enumerate(corpus.group_by("task", maintain_order=True)):

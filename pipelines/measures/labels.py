@@ -25,7 +25,7 @@ def compare(
     labels.
 
     x (n, d), y (n, e): vectors. labels, documents: those of each row. A centroid is the mean of a label's
-    rows of even documents in x, and of odd ones in y: no document is on both sides. `match` solves the
+    rows of half of the documents in x, and of the others in y, drawn with one seed. `match` solves the
     quadratic assignment of the two matrices of cosines between centroids. (k, k), (k, k) -> (k,)
 
     labels_matched is the share of labels that it matches; chance is 1 / k. labels_p: among the true

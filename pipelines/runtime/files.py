@@ -152,6 +152,12 @@ def reading(path: Path | str, what: str = "cannot be read (damaged?)") -> Iterat
         raise BadInput(f"{path}: {what}: {message(error, 200)}") from None
 
 
+def stamp(path: Path) -> tuple[int, int, int]:
+    """Return what tells a file from the one that replaces it, and from itself after a change."""
+    now = path.stat()
+    return now.st_ino, now.st_size, now.st_mtime_ns
+
+
 def digest(path: Path) -> str:
     """Return the sha256 of a file."""
     with open(path, "rb") as file:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.runtime.errors import BadInput, message
-from pipelines.runtime.files import atomic
+from pipelines.runtime.files import atomic, stamp
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class Worker:
 
 
 def _write(function: Callable[[Any], pa.Table], shard: Path, job: Job) -> None:
-    output, before = job.folder / shard.name, _stamp(shard)
+    output, before = job.folder / shard.name, stamp(shard)
     # Each process has its draft: a cluster that loses sight of a worker may repeat a shard that is still
     # being written.
     with pq.ParquetFile(shard) as file, atomic(output) as draft:
@@ -150,14 +150,8 @@ def _write(function: Callable[[Any], pa.Table], shard: Path, job: Job) -> None:
             writer.write_table(first)
             for table in tables:
                 writer.write_table(table)
-        if _stamp(shard) != before:
+        if stamp(shard) != before:
             raise BadInput("it changed while it was read: the next run does it again")
-
-
-def _stamp(shard: Path) -> tuple[int, int, int]:
-    """Return what tells a file from the one that replaces it."""
-    now = shard.stat()
-    return now.st_ino, now.st_size, now.st_mtime_ns
 
 
 def _made(function: Callable[[Any], pa.Table], batches: Iterable[Any]) -> Iterator[pa.Table]:

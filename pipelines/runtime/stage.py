@@ -20,7 +20,7 @@ import yaml
 from pipelines import freeze_gc
 from pipelines.runtime import intact, launch, store, track
 from pipelines.runtime.errors import BadInput, cut
-from pipelines.runtime.files import say, unwritable
+from pipelines.runtime.files import say, stamp, unwritable
 from pipelines.study import params
 from pipelines.study.keys import usage
 from pipelines.study.reading import Loader
@@ -94,7 +94,7 @@ def _help(verb: Callable[..., None], table: str | None) -> None:
 
 
 def _inputs(verb: str, row: Any) -> dict[str, Any]:
-    """Return what DVC lists for a stage and no stage makes: digests of code, sizes and times of the user's
+    """Return what DVC lists for a stage and no stage makes: digests of code, and stamps of the user's
     files. Nothing without DVC.
     """
     if "DVC_STAGE" not in os.environ:
@@ -105,13 +105,8 @@ def _inputs(verb: str, row: Any) -> dict[str, Any]:
     watched = row.watched().values() if row else ()
     own = [Path(path) for path in watched if not path.startswith("pipelines/") and not Made.maker(path)[0]]
     found = {path: store.code_digest(path.removeprefix("pipelines/")) for path in code if Path(path).exists()}
-    return found | {str(path): _stamps(path) for path in own}
-
-
-def _stamps(path: Path) -> list[tuple[str, int, int]]:
-    """Return name, size and time of change of a file, or of each file in a folder."""
-    files = [file for file in sorted([path, *path.rglob("*")]) if file.is_file()]
-    return [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    files = {str(path): sorted(file for file in [path, *path.rglob("*")] if file.is_file()) for path in own}
+    return found | {path: [(file, stamp(file)) for file in inside] for path, inside in files.items()}
 
 
 def _settings(table: str | None, name: str, study: params.Study | None = None) -> Any:

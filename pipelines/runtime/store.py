@@ -133,13 +133,6 @@ def code_digest(*packages: str) -> str:
     return total.hexdigest()
 
 
-def folder_digest(folder: Path) -> str:
-    """Return a digest of the names and bytes of all files of a folder."""
-    files = sorted(file for file in folder.rglob("*") if file.is_file())
-    lines = [f"{file.relative_to(folder).as_posix()} {digest(file)}\n" for file in files]
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
-
-
 # ---------------------------------------------------------------- corpora
 
 CORPUS_COLUMNS = {"id": pl.String, "text": pl.String, "split": pl.String, "labels": pl.List(pl.String)}
