@@ -54,6 +54,16 @@ def test_inverted_softmax_ranks_better_and_hubs_lose_their_queries():
     assert uneven(bends) < uneven(straight)
 
 
+def test_a_vector_that_is_an_anchor_is_corrected_by_the_others_alone():
+    """In many dimensions at a high strength, where its own weight rounds to 1."""
+    x = torch.randn(1500, 300, generator=seeded(0))
+    translator = InvertedSoftmax.around(Linear.of(torch.eye(300), x, x), x, 4.0)
+    q, s = translator.anchors.double(), 4.0 / translator.deviation.double()
+    others = (s * q @ q.T).fill_diagonal_(-torch.inf).softmax(1) @ q
+    got = normalize(translator(x) - translator.target_mean, dim=1)
+    torch.testing.assert_close(got.double(), normalize(q - others, dim=1), atol=1e-4, rtol=0)
+
+
 def test_a_fit_bends_where_there_are_many_dimensions():
     settings = replace(SMALL, refinements=3, passes=1, reflections=0)
     assert type(wasserstein(*clouds(10, 10)[:2], settings=settings)) is Linear

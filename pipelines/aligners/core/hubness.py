@@ -26,6 +26,7 @@ from pipelines.aligners.core.cloud import dimensions
 from pipelines.aligners.core.translator import Linear
 
 BLOCK = 4096  # vectors whose similarities to all anchors are in memory at once
+SAME = 0.999  # the cosine from which an anchor counts as the vector itself
 
 
 class InvertedSoftmax(Linear):
@@ -68,6 +69,8 @@ class InvertedSoftmax(Linear):
     def _corrected(self, translated: Tensor) -> Tensor:
         linear = translated - self.target_mean
         q = normalize(linear, dim=1)
-        weights = (self.config["strength"] / self.deviation * q @ self.anchors.T).softmax(1)
-        away = normalize(q - weights @ self.anchors, dim=1)
+        cosines = q @ self.anchors.T
+        # The term of q itself only shortens q - c(q). If it outweighs all others, rounding errors are left of it.
+        scores = (self.config["strength"] / self.deviation * cosines).masked_fill(cosines > SAME, -torch.inf)
+        away = normalize(q - scores.softmax(1) @ self.anchors, dim=1)
         return away * linear.norm(dim=1, keepdim=True) + self.target_mean
