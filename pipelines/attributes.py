@@ -15,7 +15,7 @@ from torch import Tensor
 from pipelines.aligners.core.translator import Identity, load_seeds
 from pipelines.encoders import query
 from pipelines.measures import attributes as measures
-from pipelines.measures import numbered, summary
+from pipelines.measures import mean_and_error, numbered, summary
 from pipelines.measures.vectors import centred_unit, neighbours
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.device import resolve
@@ -100,11 +100,17 @@ def nearest(vectors: Tensor, k: int) -> Tensor | None:
 def means(scores: dict[str, dict[str, Tensor]], documents: Tensor) -> dict[str, dict[str, float]]:
     """Return each method's mean and standard error of each measure; `translated` is the mean over seeds.
 
-    documents (n,): the number of each example's document.
+    `translated` has `<measure>_above_floor_error`, too: that of its difference from `majority` on the same
+    texts. documents (n,): the number of each example's document.
     """
     out = {method: summary(measured, documents) for method, measured in scores.items()}
-    seeds = [out.pop(method) for method in list(out) if method.startswith("translated")]
-    return {"translated": {k: sum(s[k] for s in seeds) / len(seeds) for k in seeds[0]}, **out}
+    names = [method for method in out if method.startswith("translated")]
+    seeds = [out.pop(name) for name in names]
+    translated = {k: sum(s[k] for s in seeds) / len(seeds) for k in seeds[0]}
+    for measure, floor in scores["majority"].items():
+        gains = sum(scores[name][measure].double() for name in names) / len(names) - floor
+        translated[f"{measure}_above_floor_error"] = mean_and_error(gains, documents)[1]
+    return {"translated": translated, **out}
 
 
 if __name__ == "__main__":

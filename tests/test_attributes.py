@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.aligners.core.translator import Linear
-from pipelines.attributes import nearest
+from pipelines.attributes import means, nearest
 from pipelines.encoders import query
 from pipelines.measures.attributes import chance, label_set, majority, order, scores, truth, wording
 from tests.small import (
@@ -66,6 +66,14 @@ def test_majority_names_the_commonest_label_for_everyone():
     assert scores(majority(true), true, (1,))["top1"].tolist() == [1, 1, 0]
     with refusal("1 examples have no label"):
         scores(majority(true), true & torch.tensor([[True], [True], [False]]), (1,))
+
+
+def test_the_difference_from_the_floor_is_that_of_the_same_texts():
+    first, second, floor = (torch.arange(100) % period == 0 for period in (2, 3, 5))
+    methods = {"translated 0": first, "translated 1": second, "majority": floor}
+    found = means({name: {"top1": right.double()} for name, right in methods.items()}, torch.arange(100))
+    gains = (first.double() + second.double()) / 2 - floor.double()
+    assert found["translated"]["top1_above_floor_error"] == pytest.approx(gains.std().item() / 10)
 
 
 def test_rare_labels_can_be_left_out_and_the_others_are_worded():

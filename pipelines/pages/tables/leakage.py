@@ -1,6 +1,5 @@
 """Tables of attributes and texts that were read from translated vectors."""
 
-import math
 from typing import Any
 
 from pipelines.measures import inversion, shown
@@ -70,8 +69,7 @@ def labels_above_floor(metrics: dict[str, Any], wording: str, k: int) -> Interva
     n, top = metrics["examples"], f"top{k}"
     attack, floor = (metrics[wording][method] for method in ("translated", "majority"))
     by_text = difference(attack[top] * n, n, floor[top] * n, n)
-    error = math.hypot(attack[f"{top}_error"], floor[f"{top}_error"])
-    return by_text.widened(error, metrics["documents"])
+    return by_text.widened(attack[f"{top}_above_floor_error"], metrics["documents"])
 
 
 def inversion_table(study: Study) -> list[str]:

@@ -62,14 +62,14 @@ def word(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def shift(frame: pl.DataFrame, generator: np.random.Generator) -> pl.DataFrame:
-    """Swap two different neighbouring words in every other text. Add `label`: whether they were swapped."""
+    """Swap two different neighbouring words in a random half. Add `label`: whether they were swapped."""
     swapped = []
-    for number, text in enumerate(frame["text"]):
+    for number, text in zip(generator.permutation(len(frame)), frame["text"], strict=True):
         words = text.split()
         places = [i for i in range(len(words) - 1) if words[i].lower() != words[i + 1].lower()]
         if number % 2 and places:
             i = int(generator.choice(places))
             words[i : i + 2] = words[i + 1], words[i]
-        swapped.append((" ".join(words), number % 2 and bool(places)))
+        swapped.append((" ".join(words), bool(number % 2 and places)))
     new, label = zip(*swapped, strict=True)
     return frame.with_columns(text=pl.Series(new), label=pl.Series(label, dtype=pl.Int64))
