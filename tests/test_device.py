@@ -180,6 +180,15 @@ def test_a_defence_changes_vectors_where_they_are(kind, there):
     there.same(recall_kept(x, kept), recall_kept(a, moved))
 
 
+    true = torch.eye(7, dtype=torch.bool).repeat(43, 1)[:300]
+    (on_device,) = there.move(true)
+    ranked, ks = attributes.order(x, y[:7]), (1, 3)
+    for want, got in (
+        (attributes.scores(ranked, true, ks), attributes.scores(*there.move(ranked), on_device, ks)),
+        (attributes.chance(true, ks), attributes.chance(on_device, ks)),
+    ):
+        for name, value in want.items():
+            there.same(value, got[name])
 # ---------------------------------------------------------------- attacks
 
 DECODER = replace(SMALL, width=16, epochs=4)

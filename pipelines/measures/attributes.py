@@ -49,7 +49,7 @@ def scores(ranked: Tensor, true: Tensor, ks: Sequence[int]) -> dict[str, Tensor]
         out[f"precision{k}"] = right / min(k, true.shape[1])
         out[f"recall{k}"] = right / true.sum(1)
     out["mean_rank"] = hit.int().argmax(1).double() + 1
-    places = torch.arange(1, hit.shape[1] + 1, dtype=torch.float64)
+    places = torch.arange(1, hit.shape[1] + 1, dtype=torch.float64, device=hit.device)
     out["mean_rank_all"] = (hit * places).sum(1) / hit.sum(1)
     return out
 
@@ -61,15 +61,16 @@ def chance(true: Tensor, ks: Sequence[int]) -> dict[str, Tensor]:
     (L+1)/(m+1), mean rank of all (L+1)/2.
     """
     total, right = true.shape[1], true.sum(1)
+    each = torch.ones_like(right, dtype=torch.float64)
     out = {}
     for k in ks:
         cut = min(k, total)
-        miss = [comb(total - int(m), cut) / comb(total, cut) for m in right]
-        out[f"top{k}"] = 1 - torch.tensor(miss, dtype=torch.float64)
+        miss = [comb(total - m, cut) / comb(total, cut) for m in right.tolist()]
+        out[f"top{k}"] = 1 - torch.tensor(miss, dtype=torch.float64).to(true.device)
         out[f"precision{k}"] = right.double() / total
-        out[f"recall{k}"] = torch.full((len(true),), cut / total, dtype=torch.float64)
+        out[f"recall{k}"] = each * cut / total
     out["mean_rank"] = (total + 1) / (right.double() + 1)
-    out["mean_rank_all"] = torch.full((len(true),), (total + 1) / 2, dtype=torch.float64)
+    out["mean_rank_all"] = each * (total + 1) / 2
     return out
 
 
