@@ -33,7 +33,7 @@ def similarity(name: str, row: Similarity, study: params.Study, run: track.Run) 
     if row.pooling is not None:
         encoder = encoder.model_copy(update={"pooling": row.pooling, "layer": None})
     folder = store.intact(store.encoder_path(row.encoder))
-    loaded = load(folder, encoder, resolve(row.device))
+    loaded = load(folder, encoder, resolve(row.device, float64=True))
     run.input(store.corpus_path(row.corpus), "pairs")
     texts, places = indexed([*frame["text"], *frame["pair"]])
     digest = store.digest(store.corpus_path(row.corpus))

@@ -13,6 +13,7 @@ from sentence_transformers import SentenceTransformer
 
 from pipelines.contrastive import scratch
 from pipelines.encoders import layers, pooling, sbert_wk
+from pipelines.encoders.loading import load
 from pipelines.study import Encoder, Network
 from tests.small import TEXTS, refusal, seeded
 
@@ -55,6 +56,13 @@ def test_sbert_wk_is_its_reference_in_any_batch_and_window(count, window, length
     mine = sbert_wk.pool(layers, mask, 0, window, omega)
     theirs = reference.pool(torch.stack(layers).numpy(), mask.numpy(), window, omega)
     assert_allclose(mine, theirs, rtol=1e-6, atol=1e-6)
+
+
+def test_a_device_without_float64_is_refused(transformer, tmp_path):
+    SentenceTransformer(modules=[transformer], device="cpu").save(str(tmp_path))
+    row = Encoder(path="x", source="path", pooling="sbert-wk")
+    with refusal("mps has no float64, which sbert-wk needs; take cpu or cuda$"):
+        load(tmp_path, row, torch.device("mps"))
 
 
 def test_padding_never_matters():

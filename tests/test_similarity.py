@@ -225,6 +225,11 @@ def test_similarity_measures_an_encoder_and_its_layers(pairs):
     assert not list(store.WORK.rglob("*.npy"))
 
 
+def test_a_device_without_float64_is_refused(pairs):
+    with refusal("^device: mps has no float64"):
+        measured(device="mps")
+
+
 def test_sentences_of_private_pairs_reach_neither_mlflow_nor_the_report(pairs):
     whole, run = study(), Mock()
     whole.corpora["sts"] = whole.corpora["sts"].model_copy(update={"private": True})

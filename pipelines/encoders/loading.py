@@ -95,6 +95,8 @@ def is_static(model: SentenceTransformer) -> bool:
 def _precision(row: Encoder, device: torch.device) -> str:
     if row.precision == "fp16" and device.type == "cpu":
         raise BadInput(f"encoder {row.model}: precision fp16 needs a GPU; on a CPU use bf16 or float32")
+    if row.pooling == "sbert-wk" and device.type == "mps":
+        raise BadInput(f"encoder {row.model}: mps has no float64, which sbert-wk needs; take cpu or cuda")
     if row.precision == "bf16" and not _has_bf16(device):
         log.warning("encoder %s: this machine has no bf16 instructions; using float32", row.model)
         return "float32"
