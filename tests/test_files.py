@@ -46,6 +46,7 @@ def test_an_error_is_one_line_even_without_a_message():
     assert message(ConnectionError()) == "ConnectionError"
 
 
-def test_memory_that_runs_out_is_no_damaged_file():
-    with pytest.raises(MemoryError), reading("x.arrow"):
-        raise MemoryError
+@pytest.mark.parametrize("error", [MemoryError, torch.OutOfMemoryError])
+def test_memory_that_runs_out_is_no_damaged_file(error):
+    with pytest.raises(error), reading("x.arrow"):
+        raise error

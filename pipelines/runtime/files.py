@@ -136,7 +136,8 @@ FULL = (
 def of_a_file(error: BaseException) -> bool:
     """Return whether a library may raise this for a damaged file. A panic of polars is a BaseException."""
     panic = type(error).__module__ == "pyo3_runtime"
-    return panic or (isinstance(error, Exception) and not isinstance(error, (BadInput, MemoryError)))
+    no_memory = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"  # torch's
+    return panic or (isinstance(error, Exception) and not no_memory and not isinstance(error, BadInput))
 
 
 @contextmanager
