@@ -19,7 +19,7 @@ from pipelines.contrastive.pairs import Pairs, check_images, generator, pairs
 from pipelines.contrastive.pixels import pixels_of
 from pipelines.contrastive.point_sets import DualEncoder, save
 from pipelines.contrastive.shape import CONTEXT
-from pipelines.contrastive.towers import Words
+from pipelines.contrastive.towers import Words, in_float32
 from pipelines.runtime import files, stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.log import Log
@@ -138,6 +138,7 @@ def optimiser_of(model: DualEncoder, row: TrainImageText) -> torch.optim.AdamW:
     return torch.optim.AdamW(groups, lr=row.lr, betas=BETAS)
 
 
+@in_float32
 def step(
     model: DualEncoder, optimiser: torch.optim.Optimizer, row: TrainImageText, data: Pairs, seed: int, at: int
 ) -> Tensor:

@@ -89,6 +89,17 @@ def test_the_scale_has_a_start_and_bounds():
         assert model.scale.item() == pytest.approx(bound, rel=1e-5)
 
 
+def test_convolutions_and_their_gradients_are_in_float32(frame):
+    model, seen = DualEncoder(row(), 80), []
+    data, _ = prepared(frame, row())
+    patches = model.image.patches
+    patches.register_forward_hook(lambda *_: seen.append(torch.backends.cudnn.allow_tf32))
+    patches.weight.register_hook(lambda _: seen.append(torch.backends.cudnn.allow_tf32))
+    train_image_text.step(model, train_image_text.optimiser_of(model, row()), row(), data, 0, 0)
+    model.image_sets(data.batch(torch.arange(3), keyed(0))[0])
+    assert seen == [False, False, False]
+
+
 def test_training_resumes_to_the_same_bits_and_is_saved(frame, tmp_path, monkeypatch):
     monkeypatch.setattr(train_image_text, "CHECKPOINT", 3)
     settings = row(head={"kernel": "imq"})

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from torch.nn.functional import adaptive_avg_pool1d, normalize
 
 from pipelines.contrastive.kernels import Kernel, PointSets
-from pipelines.contrastive.towers import TextTransformer, VisionTransformer, Words
+from pipelines.contrastive.towers import TextTransformer, VisionTransformer, Words, in_float32
+from pipelines.runtime.device import moved
 from pipelines.runtime.files import reading
 from pipelines.study import Head, TrainImageText
 
@@ -52,6 +53,7 @@ class DualEncoder(nn.Module):
         low, high = SCALES if self.row.head.kind == "points" else torch.tensor(SCALES).log().tolist()
         self.raw_scale.clamp_(low, high)
 
+    @in_float32
     def image_sets(self, images: Tensor) -> PointSets:
         """uint8 (n, 3, size, size) -> sets"""
         return self.image_head(self.image(images.to(self.raw_scale.device).float() / 127.5 - 1))

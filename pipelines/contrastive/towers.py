@@ -14,6 +14,8 @@ from pipelines.study import ImageTower, TextTower
 
 TOKEN = re.compile(r"\w+|[^\w\s]")
 PAD, START, UNKNOWN = "<pad>", "<start>", "<unknown>"  # ids 0, 1, 2
+# A decorator of what computes convolutions or their gradients. cuDNN's default, TF32, is 1e-3 off
+in_float32 = torch.backends.cudnn.flags(enabled=True, allow_tf32=False)
 
 
 class VisionTransformer(nn.Module):
