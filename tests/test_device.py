@@ -120,6 +120,7 @@ def test_an_alignment_happens_where_its_vectors_are(name, there, tmp_path, monke
     save(translator, tmp_path / "t")
     there.same(load(tmp_path / "t")(x), translator(a))
 
+    "singular": partial(quick_fit, "procrustes", map="least_squares", ridge=0.0),
 
 def test_a_verdict_is_given_where_the_vectors_are(there):
     x, y = clouds()

@@ -30,5 +30,6 @@ def fit_oracle(paired_source: Tensor, paired_target: Tensor, settings: Settings,
     source, target = checked_pairs_of_rows(paired_source, paired_target)
     X, Y = centred_unit(source).double(), centred_unit(target).double()  # X'X squares the condition number
     gram = X.T @ X + settings.ridge * len(X) * torch.eye(X.shape[1], dtype=X.dtype, device=X.device)
-    W = torch.linalg.lstsq(gram, X.T @ Y, driver="gelsd" if X.device.type == "cpu" else None).solution
-    return Linear.of(W.float(), source, target)
+    # On the CPU: CUDA's only driver needs full rank, which `ridge: 0` does not give
+    W = torch.linalg.lstsq(gram.cpu(), (X.T @ Y).cpu(), driver="gelsd").solution
+    return Linear.of(W.float().to(X.device), source, target)
