@@ -12,6 +12,8 @@ Read in this order: settings, networks, losses, training (one step), selection (
 from __future__ import annotations
 
 import copy
+import hashlib
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
@@ -40,6 +42,7 @@ THREAD_SAFE = False
 USES_PAIRS = False
 NEEDS_PAIRED_SPACES = False
 CAN_EXTEND = True
+logger = logging.getLogger(__name__)
 HELD_OUT = 1024  # rows per encoder that are never trained on; at most a tenth of all
 __all__ = ["RECIPES", "Settings", "fit", "fit_jointly"]
 
@@ -107,8 +110,8 @@ def fit_jointly(
             settings = replace(settings, steps=steps)
         # 3. Training, which ends with the best state
         training = Training(translator.model.train(), translator.sizes, settings, new if trained else ())
-        vectors = repr({name: (tuple(cloud.shape), float(cloud.sum())) for name, cloud in clouds.items()})
-        best, checkpoint = Best(), Checkpoint(folder / f"vec2vec-{seed}.pt" if folder else None, vectors)
+        checkpoint = Checkpoint(folder / f"vec2vec-{seed}.pt" if folder else None, _digests(clouds))
+        best = Best()
         _train(training, data, best, checkpoint, log)
         assert best.state is not None
         translator.model.load_state_dict(best.state)
@@ -230,6 +233,12 @@ class Data:
     batches: dict[str, Batches]
 
 
+def _digests(clouds: Mapping[str, Tensor]) -> str:
+    """Return shapes and digests. A sum of floats would depend on the number of threads."""
+    held = {name: cloud.cpu().contiguous().numpy() for name, cloud in clouds.items()}
+    return repr({name: (rows.shape, hashlib.sha256(rows.data).hexdigest()) for name, rows in held.items()})
+
+
 def _split(rows: Mapping[str, Tensor], batch: int, seed: int) -> Data:
     data = Data({}, {})
     for number, (name, cloud) in enumerate(rows.items()):
@@ -245,7 +254,7 @@ class Checkpoint:
     """The state of a run, which continues after a kill. Without a path nothing is written or read."""
 
     path: Path | None
-    vectors: str  # their shapes and sums
+    vectors: str  # their shapes and digests
 
     def save(self, training: Training, best: Best) -> None:
         if self.path:
@@ -258,6 +267,7 @@ class Checkpoint:
             return False
         saved = files.load_state(self.path, training.device)
         if saved["of"] != repr(training.settings) + self.vectors:
+            logger.warning("%s: of other settings or vectors; the fit starts over", self.path)
             return False
         training.restore(saved["training"])
         vars(best).update(saved["best"])
