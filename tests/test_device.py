@@ -4,6 +4,7 @@ The accelerator is a pretended one (tests/pretend_device.py), or with `pytest -m
 """
 
 import copy
+import re
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -293,3 +294,9 @@ def test_auto_obeys_the_environment_and_ranks_have_own_gpus(monkeypatch):
     for name in ("mps", "no such"):
         with refusal(r"^device: .+$"):
             resolve(name)
+    monkeypatch.delenv(VARIABLE)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    few = "`processes` is 2, but this machine has 1 GPU: lower it, or set `device: cpu`"
+    with refusal(f"^{re.escape(few)}$"):
+        resolve()
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)

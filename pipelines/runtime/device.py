@@ -36,11 +36,15 @@ def resolve(name: str = "auto", float64: bool = False) -> torch.device:
         raise BadInput(f"{where}: mps has no float64, which this stage needs; take cpu or cuda")
     index = int(os.environ.get("LOCAL_RANK", "0")) if device.index is None else device.index
     count = _count(device.type)
-    if index >= count:
-        raise BadInput(
-            f"{where}: {device.type}:{index} is not here: this machine has {count} of type {device.type}"
-        )
-    return torch.device(device.type, index)
+    if index < count:
+        return torch.device(device.type, index)
+    if device.index is None and count:  # LOCAL_RANK is beyond them
+        gpus = f"{count} GPU{'s' * (count > 1)}"
+        few = f"`processes` is {os.environ.get('LOCAL_WORLD_SIZE')}, but this machine has {gpus}"
+        raise BadInput(f"{few}: lower it, or set `device: cpu`")
+    raise BadInput(
+        f"{where}: {device.type}:{index} is not here: this machine has {count} of type {device.type}"
+    )
 
 
 def forked(device: torch.device) -> AbstractContextManager[None]:
