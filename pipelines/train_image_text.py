@@ -99,12 +99,12 @@ def train(
     """Train one seed, or continue from its checkpoint in `folder`. Return the model and its curve."""
     device = resolve(row.device)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed all GPUs, too
         model = DualEncoder(row, len(words.words)).to(device)
     optimiser, start, curve = optimiser_of(model, row), 0, []
     checkpoint = folder / f"seed-{seed}.pt"
     if distributed.broadcast(checkpoint.exists()):
-        state = files.load_state(checkpoint, device)
+        state = files.load_state(checkpoint)
         model.load_state_dict(state["model"])
         optimiser.load_state_dict(state["optimiser"])
         start, curve = state["step"], state["curve"]

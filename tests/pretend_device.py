@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import (
     _disable_current_modes,
     return_and_correct_aliasing,
 )
-from torch.utils._pytree import tree_any_only, tree_leaves, tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 NAME = "pretend"
 COPIES = ("_to_copy", "copy_", "copy", "_pin_memory")
@@ -39,8 +39,10 @@ class Backend(backend_registration._DummyBackendModule):
 
     random = torch.Generator().manual_seed(0).get_state()
 
-    def manual_seed_all(self, seed):
+    def manual_seed(self, seed):
         self.random = torch.Generator().manual_seed(seed).get_state()
+
+    manual_seed_all = manual_seed
 
     def get_rng_state(self, device=None):
         return self.random.clone()
@@ -102,6 +104,9 @@ class OnDevice(torch.Tensor):
     def __setitem__(self, index, value):
         super().__setitem__(_indices(index), value)
 
+    def __reduce_ex__(self, protocol):
+        return self.held.__reduce_ex__(protocol)  # a file of it is read onto the CPU
+
     def tolist(self):
         return self.detach().cpu().tolist()
 
@@ -135,18 +140,18 @@ class Mode(TorchDispatchMode):
         if name not in COPIES:
             _refuse(name, args[0] if args else None, leaves)
         self.record.operations += 1
-        if _waits(name, args, here, wanted):
+        if _waits(name, args, kwargs, wanted):
             self.record.waits_at[(_line(), name)] += 1
         plain_args, plain = tree_map_only(OnDevice, lambda a: a.held, (args, kwargs))
         if wanted == NAME:
             plain["device"] = torch.device("cpu")
+        if name == "linalg_lstsq":
+            plain["driver"] = "gels"  # CUDA's only driver, for matrices of full rank
         draws = torch.Tag.nondeterministic_seeded in func.tags
         with _disable_current_modes(), _random_state() if draws else nullcontext():
             out = func(*plain_args, **plain)
         if name == "_to_copy":
             return out if wanted not in (None, NAME) else OnDevice(out)
-        if name == "linalg_lstsq":
-            plain["driver"] = "gels"  # CUDA's only driver, for matrices of full rank
         out = tree_map_only(torch.Tensor, OnDevice, out)
         return return_and_correct_aliasing(func, args, kwargs, out)
 
@@ -173,14 +178,22 @@ def _refuse(name, first, leaves):
             )
 
 
-def _waits(name, args, here, wanted):
-    """Whether the host waits for the device: for a value, a copy to the host, or a mask as an index."""
+def _waits(name, args, kwargs, wanted):
+    """Whether the host waits for the device: for a value, a copy, or an index that is a mask or the host's.
+
+    It does not wait for a copy to the device that is `non_blocking`.
+    """
+    if name == "_to_copy" and not isinstance(args[0], OnDevice):
+        return not kwargs.get("non_blocking")
     if name == "_to_copy":
-        return here and wanted not in (None, NAME)
+        return wanted not in (None, NAME)
     if name == "copy_":
-        return isinstance(args[1], OnDevice) and not isinstance(args[0], OnDevice)
-    has_mask = tree_any_only(torch.Tensor, lambda index: index.dtype == torch.bool, args[1:2])
-    return name in SYNCS or (name in INDEXING and has_mask)
+        return isinstance(args[1], OnDevice) != isinstance(args[0], OnDevice)
+    if name not in INDEXING:
+        return name in SYNCS
+    return any(
+        not isinstance(i, OnDevice) or i.dtype == torch.bool for i in tree_leaves(args[1]) if i is not None
+    )
 
 
 def _indices(index):

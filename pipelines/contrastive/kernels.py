@@ -18,6 +18,8 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from pipelines.runtime.device import moved
+
 BLOCK = 1 << 22  # most kernel values in a block of `exact`, which has at least one pair of sets
 
 Law = Literal["gaussian", "imq"]
@@ -91,7 +93,7 @@ class Fourier:
     phases: Tensor  # b, (D,), uniform on [0, 2 pi)
 
     def to(self, device: torch.device) -> Fourier:
-        return Fourier(self.frequencies.to(device), self.phases.to(device))
+        return Fourier(moved(self.frequencies, device), moved(self.phases, device))
 
 
 def fourier(kernel: Kernel, dim: int, D: int, generator: torch.Generator) -> Fourier:

@@ -56,11 +56,11 @@ class DualEncoder(nn.Module):
     @in_float32
     def image_sets(self, images: Tensor) -> PointSets:
         """uint8 (n, 3, size, size) -> sets"""
-        return self.image_head(self.image(images.to(self.raw_scale.device).float() / 127.5 - 1))
+        return self.image_head(self.image(moved(images, self.raw_scale.device).float() / 127.5 - 1))
 
     def text_sets(self, ids: Tensor) -> PointSets:
         """Token ids (n, context) -> sets"""
-        return self.text_head(self.text(ids.to(self.raw_scale.device)))
+        return self.text_head(self.text(moved(ids, self.raw_scale.device)))
 
 
 class SetHead(nn.Module):

@@ -30,7 +30,7 @@ def network(texts: Sequence[str], shape: Network, seed: int, folder: Path) -> Tr
         max_position_embeddings=shape.positions,
     )
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed all GPUs, too
         BertModel(config).save_pretrained(folder)  # with its unused pooler, which loading would else draw
     tokenizer.save_pretrained(folder)
     return Transformer(str(folder))

@@ -26,7 +26,7 @@ def inputs(
     """
     embedded = queries([base.text(g) for g in guesses])
     shown = torch.cat([vectors, embedded, vectors - embedded], 1)
-    return shown, padded(guesses, base.tokens, PAD)
+    return shown, padded(guesses, base.tokens, PAD).to(vectors.device)
 
 
 def train_corrector(

@@ -19,7 +19,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from pipelines.inverters import Draft, weights
 from pipelines.inverters.vocabulary import END, PAD, SPECIAL, START, Vocabulary, learn
 from pipelines.inverters.writer import Writer, minimise, noisy
-from pipelines.runtime.device import forked
+from pipelines.runtime.device import forked, manual_seed, moved
 from pipelines.runtime.settings import Checked, Count
 
 PREFIX = 8  # positions made of the vector
@@ -95,7 +95,7 @@ class Decoder(Writer):
         """Return the positions before the text: prefix, memory if any, START. -> (n, positions, width)"""
         x = [self.prefix(vectors).view(len(vectors), PREFIX, -1)]
         if memory is not None:
-            x.append(self.embed(memory.to(vectors.device)))
+            x.append(self.embed(memory))
         x.append(self.embed(torch.full((len(vectors), 1), START, device=vectors.device)))
         return torch.cat(x, 1)
 
@@ -190,7 +190,7 @@ def fitted(
     """
     generator = torch.Generator().manual_seed(seed)
     with forked(vectors.device):
-        torch.manual_seed(seed)  # of the first weights, and of dropout
+        manual_seed(seed, vectors.device)  # of the first weights, and of dropout
         guessed = 0 if memory is None else memory.shape[1]
         model = Decoder(vocabulary, vectors.shape[1], settings, guessed).to(vectors.device)
         decay = [p for p in model.parameters() if p.ndim > 1]
@@ -198,10 +198,10 @@ def fitted(
         groups = [{"params": decay, "weight_decay": 0.05}, {"params": rest, "weight_decay": 0.0}]
         optimiser = torch.optim.AdamW(groups, lr=LR, betas=(0.9, 0.98))
 
-        def logits(rows: list[int], target: Tensor) -> Tensor:
+        def logits(rows: Tensor, target: Tensor) -> Tensor:
             given = vectors[rows] if memory is not None else noisy(vectors[rows], generator)
             blind = torch.rand(len(rows), 1, generator=generator) < BLIND
-            given = torch.where(blind.to(vectors.device), model.blind, given)
+            given = torch.where(moved(blind, vectors.device), model.blind, given)
             return model(given, target.clamp_min(0), None if memory is None else memory[rows])
 
         minimise(model, optimiser, ids, logits, generator, **options)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from pipelines.inverters import Draft, weights
 from pipelines.inverters.writer import Writer, minimise, noisy
-from pipelines.runtime.device import forked
+from pipelines.runtime.device import forked, manual_seed
 from pipelines.runtime.files import reading
 from pipelines.runtime.settings import Checked, Count
 
@@ -107,13 +107,13 @@ def train(
     """
     generator = torch.Generator().manual_seed(seed)
     with forked(vectors.device):
-        torch.manual_seed(seed)
+        manual_seed(seed, vectors.device)
         inverter = load(settings, vectors.shape[1]).to(vectors.device)
         encoded = inverter.tokenizer(list(texts), add_special_tokens=False)["input_ids"]
         ids = [[*row, inverter.end][: inverter.tokens] for row in encoded]
         optimiser = torch.optim.AdamW(inverter.parameters(), lr=LR, weight_decay=0.01)
 
-        def logits(rows: list[int], target: Tensor) -> Tensor:
+        def logits(rows: Tensor, target: Tensor) -> Tensor:
             return inverter(noisy(vectors[rows], generator), target)
 
         minimise(inverter, optimiser, ids, logits, generator, **options)

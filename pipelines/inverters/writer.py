@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy, normalize
 from torch.nn.utils.rnn import pad_sequence
 
 from pipelines.inverters import EMPTY, Draft
-from pipelines.runtime.device import random_states, restore_random_states
+from pipelines.runtime.device import moved, random_states, restore_random_states
 from pipelines.runtime.files import load_state, save_state
 from pipelines.runtime.log import Log
 from pipelines.runtime.progress import progress
@@ -128,7 +128,7 @@ def pick(logits: Tensor, temperature: float, generator: torch.Generator | None) 
     chances = (values / temperature).softmax(1)
     chances = chances * (chances.cumsum(1) - chances < NUCLEUS)
     drawn = torch.multinomial(chances.cpu(), 1, generator=generator)  # the same draw on every device
-    return ids.gather(1, drawn.to(ids.device))[:, 0]
+    return ids.gather(1, moved(drawn, ids.device))[:, 0]
 
 
 def padded(drafts: Sequence[Draft], size: int, pad: int) -> Tensor:
@@ -140,14 +140,14 @@ def noisy(vectors: Tensor, generator: torch.Generator) -> Tensor:
     """Add noise of random length in [0, NOISE] to unit vectors, and normalise again."""
     step = normalize(torch.randn(vectors.shape, generator=generator), dim=1)
     step = NOISE * torch.rand(len(vectors), 1, generator=generator) * step
-    return normalize(vectors + step.to(vectors.device), dim=1)
+    return normalize(vectors + moved(step, vectors.device), dim=1)
 
 
 def minimise(
     model: Writer,
     optimiser: torch.optim.Optimizer,
     ids: list[list[int]],
-    logits: Callable[[list[int], Tensor], Tensor],
+    logits: Callable[[Tensor, Tensor], Tensor],
     generator: torch.Generator,
     log: Log | None = None,
     checkpoint: Path | None = None,
@@ -169,8 +169,8 @@ def minimise(
     model.train()
     bar = progress(drawn, what="inverter", unit="steps", total=total - start)
     for step, rows in enumerate(bar, start + 1):
-        target = pad_sequence([torch.tensor(ids[r]) for r in rows], True, PADDED).to(device)
-        found = logits(rows, target).flatten(0, 1).float()
+        target = moved(pad_sequence([torch.tensor(ids[r]) for r in rows], True, PADDED), device)
+        found = logits(moved(torch.tensor(rows), device), target).flatten(0, 1).float()
         loss = cross_entropy(found, target.flatten(), ignore_index=PADDED)
         optimiser.zero_grad()
         loss.backward()
@@ -188,10 +188,10 @@ def minimise(
 
 def _restored(parts: dict[str, Any], generator: torch.Generator, file: Path, device: torch.device) -> int:
     """Restore the parts and the random states from a checkpoint. Return its step."""
-    state = load_state(file, device)
+    state = load_state(file)
     for name, part in parts.items():
         part.load_state_dict(state[name])
-    generator.set_state(state["generator"].cpu())
+    generator.set_state(state["generator"])
     restore_random_states(state["random"], device)
     return state["step"]
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
 import torch
+from torch import Tensor
 
 from pipelines.runtime.errors import BadInput
 
@@ -52,17 +53,35 @@ def forked(device: torch.device) -> AbstractContextManager[None]:
     return torch.random.fork_rng([device] if device.type != "cpu" else [], device_type=device.type)
 
 
-def random_states(device: torch.device) -> dict[str, torch.Tensor]:
+def manual_seed(seed: int, device: torch.device) -> None:
+    """Seed the CPU and this device. torch's own manual_seed would seed all GPUs, which nothing restores."""
+    torch.default_generator.manual_seed(seed)
+    if device.type != "cpu":
+        with torch.accelerator.device_index(device.index):
+            torch.get_device_module(device.type).manual_seed(seed)
+
+
+def random_states(device: torch.device) -> dict[str, Tensor]:
     """Return torch's random states of the CPU and of this device, for a checkpoint."""
-    on_gpu = {"cuda": torch.cuda.get_rng_state(device)} if device.type == "cuda" else {}
-    return {"cpu": torch.get_rng_state()} | on_gpu
+    states = {"cpu": torch.get_rng_state()}
+    if device.type != "cpu":
+        states[device.type] = torch.get_device_module(device.type).get_rng_state(device)
+    return states
 
 
-def restore_random_states(states: Mapping[str, torch.Tensor], device: torch.device) -> None:
+def restore_random_states(states: Mapping[str, Tensor], device: torch.device) -> None:
     """Continue from what `random_states` returned."""
-    torch.set_rng_state(states["cpu"].cpu())
-    if "cuda" in states:
-        torch.cuda.set_rng_state(states["cuda"].cpu(), device)
+    torch.set_rng_state(states["cpu"])
+    if device.type in states.keys() - {"cpu"}:
+        torch.get_device_module(device.type).set_rng_state(states[device.type], device)
+
+
+def moved(tensor: Tensor, device: torch.device) -> Tensor:
+    """Copy a tensor from the CPU to this device, without waiting for the device if it is a GPU of CUDA.
+
+    MPS would read the tensor's memory after Python has freed it (pytorch/pytorch#189690).
+    """
+    return tensor.to(device, non_blocking=device.type != "mps")
 
 
 def _count(kind: str) -> int:

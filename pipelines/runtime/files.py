@@ -173,15 +173,16 @@ def save_state(path: Path, state: dict[str, Any]) -> None:
         torch.save(state, file)  # noqa: TID251  # given a path, torch would write its name into the file
 
 
-def load_state(path: Path, device: Any = "cpu") -> dict[str, Any]:
-    """Read what `save_state` wrote, its tensors onto `device`; no code in the file is run.
+def load_state(path: Path) -> dict[str, Any]:
+    """Read what `save_state` wrote, onto the CPU; no code in the file is run.
 
-    Raises BadInput for a file that is not a whole state.
+    Modules and optimisers copy their state to their device, but Adam's number of steps has to stay on the
+    CPU, where reading it waits for nothing. Raises BadInput for a file that is not a whole state.
     """
     import torch
 
     with reading(path, "not a whole state file"):
-        state = torch.load(path, map_location=device, weights_only=True)  # noqa: TID251
+        state = torch.load(path, map_location="cpu", weights_only=True)  # noqa: TID251
         if not isinstance(state, dict):
             raise ValueError(f"a {type(state).__name__}")
         return state

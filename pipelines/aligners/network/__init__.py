@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy, gelu, normalize
 
 from pipelines.aligners.core.oracle import paired_orthogonal
 from pipelines.aligners.core.translator import Linear
-from pipelines.runtime.device import forked
+from pipelines.runtime.device import forked, manual_seed, moved
 from pipelines.runtime.progress import progress
 from pipelines.runtime.settings import Checked, Count
 
@@ -60,7 +60,7 @@ def fit_oracle(paired_source: Tensor, paired_target: Tensor, settings: Settings,
     linear = paired_orthogonal(paired_source, paired_target)
     device = linear.map.device
     with forked(device):
-        torch.manual_seed(seed)  # of weights and dropout
+        manual_seed(seed, device)  # of weights and dropout
         network = Network(*linear.map.shape, width=settings.width).to(device)
         network.load_state_dict(linear.state_dict(), strict=False)
         source, target = paired_source.float(), paired_target.float() - linear.target_mean
@@ -81,7 +81,7 @@ def train(network: Network, source: Tensor, target: Tensor, steps: int, generato
     # Rises over the first tenth of the steps, and falls linearly
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: min((n + 1) / warm, 1 - n / steps))
     for _ in progress(range(steps), what="network: train", unit="steps"):
-        rows = torch.randperm(len(source), generator=generator)[:BATCH].to(source.device)
+        rows = moved(torch.randperm(len(source), generator=generator)[:BATCH], source.device)
         logits = network.unit(source[rows], DROPOUT) @ target[rows].T / TEMPERATURE
         own = torch.arange(len(rows), device=logits.device)
         optimizer.zero_grad()

@@ -32,7 +32,7 @@ from pipelines.aligners.vec2vec.settings import RECIPES, Settings
 from pipelines.aligners.vec2vec.training import INVERSE_TEMPERATURE, LATENT, Training
 from pipelines.aligners.vec2vec.translator import Vec2VecTranslator
 from pipelines.runtime import files
-from pipelines.runtime.device import forked
+from pipelines.runtime.device import forked, manual_seed, moved
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.log import Log
 from pipelines.runtime.progress import progress
@@ -96,7 +96,7 @@ def fit_jointly(
         old = trained.config["dims"] if trained else {}
         if not old.items() <= dims.items() or len(dims) < max(len(old) + 1, 2):
             raise BadInput("vec2vec: at least two encoders; with `start`, its own unchanged and a new one")
-        torch.manual_seed(seed)
+        manual_seed(seed, device)
         # 1. Networks: new ones, or trained ones with adapters for the new encoders
         new = [name for name in dims if name not in old]
         translator = _networks(dims, settings, trained, new).to(device)
@@ -221,7 +221,7 @@ class Batches:
         if epoch != self.epoch:
             generator = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
             order = torch.randperm(len(self.rows), generator=generator)
-            self.epoch, self.order = epoch, order.to(self.rows.device)
+            self.epoch, self.order = epoch, moved(order, self.rows.device)
         return self.rows[self.order[place * self.size : (place + 1) * self.size]]
 
 
@@ -265,7 +265,7 @@ class Checkpoint:
         """Continue from the file, if it is of the same settings and vectors. Return whether it is."""
         if self.path is None or not self.path.exists():
             return False
-        saved = files.load_state(self.path, training.device)
+        saved = files.load_state(self.path)
         if saved["of"] != repr(training.settings) + self.vectors:
             logger.warning("%s: of other settings or vectors; the fit starts over", self.path)
             return False
