@@ -48,7 +48,7 @@ def _encoders(vectors: Tensor, rows: Tensor) -> list[Tensor]:
 def _first_part(vectors: Tensor) -> Tensor | None:
     """Mark one of two parts of the vectors (n, d). -> (n,) bool; None if they are of one encoder."""
     generator = torch.Generator().manual_seed(0)
-    unit = normalize(vectors, dim=1)
+    unit = normalize(vectors[:, vectors.any(0)], dim=1)  # columns of zeros would hide the shapes
     X, _ = leading(centred_unit(unit))
     sample = torch.randperm(len(X), generator=generator)[:MIXTURE_SAMPLE].to(X.device)
     x, unit = X[sample], unit[sample]
