@@ -52,6 +52,11 @@ def test_missing_or_irrelevant_documents_score_zero(monkeypatch):
         assert found["recall100"].tolist() == [0.5, 0, 1]
 
 
+def test_a_grade_that_is_an_integer_cuts_no_other_grade():
+    found = retrieval.judged_scores(torch.eye(2), torch.eye(2), ["a", "b"], [{"a": 2}, {"b": 0.5}])
+    assert found["ndcg10"].tolist() == [1, 1]
+
+
 # ---------------------------------------------------------------- stages
 
 

@@ -84,6 +84,14 @@ def test_layers_of_16_bits_are_pooled_without_overflow():
     assert (pooling.token_mean(flat, torch.ones(1, 512)) == 200).all()
 
 
+def test_tokens_count_alike_in_a_text_whose_cosines_do_not_vary():
+    layers = [torch.stack([torch.eye(3, 8), layer[0]]) for layer in hidden(5, 1, 3, 8)]
+    mask = torch.ones(2, 3)
+    found = sbert_wk.pool(layers, mask, 0, separator=False)
+    other = sbert_wk.pool([layer[1:] for layer in layers], mask[1:], 0, separator=False)
+    torch.testing.assert_close(found, torch.cat([torch.eye(3, 8).mean(0)[None], other]))
+
+
 def test_more_neighbours_than_dimensions_leave_no_novelty():
     flat = [layer[0] for layer in hidden(7, 1, 2, 3)]
     alpha, _ = sbert_wk.weights(flat, torch.arange(2), window=3, omega=0.0)

@@ -129,6 +129,12 @@ def test_a_null_is_the_measure_of_the_rows_in_other_orders():
         assert of_null == pytest.approx(shared(x, y[order], 4), abs=1e-6)
 
 
+def test_a_null_of_vectors_of_16_bits_does_not_overflow():
+    x, y, orders = 100 * cloud(60), 100 * cloud(60, seed=1), geometry.random_orders(60, 5, seed=3)
+    half = geometry.linear_cka(x.half(), y.half(), orders)[2]
+    torch.testing.assert_close(half, geometry.linear_cka(x, y, orders)[2], rtol=0.01, atol=0.001)
+
+
 @settings(max_examples=100)
 @given(st.integers(0, 12), st.lists(st.integers(0, 12), min_size=19, max_size=99))
 def test_a_calibrated_value_is_positive_only_if_p_is_small(raw, null):

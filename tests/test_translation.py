@@ -43,6 +43,13 @@ def test_scores_are_their_definitions_and_ties_no_match():
             assert scores[name][i] == pytest.approx(float(a @ b / a.norm() / b.norm()))
 
 
+@pytest.mark.parametrize("kinds", [(torch.half, torch.float), (torch.float, torch.half), (torch.half,) * 2])
+def test_vectors_of_16_bits_are_compared_in_float32(kinds):
+    x, y = (normal(50, 6, seed=seed).to(kind) for seed, kind in enumerate(kinds))
+    found, wide = paired_scores(x, y), paired_scores(x.float(), y.float())
+    torch.testing.assert_close(found, wide, rtol=0, atol=0)
+
+
 @settings(max_examples=25)
 @given(n=st.integers(3, 40), batch=st.integers(2, 50))
 def test_batches_rank_each_text_among_its_own_batch(n, batch):

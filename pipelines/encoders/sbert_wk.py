@@ -47,7 +47,9 @@ def pool(
 
     spread = torch.zeros(mask.shape, dtype=variance.dtype, device=mask.device)
     spread[mask] = variance
-    importance = (spread / spread.sum(1, keepdim=True))[mask]  # (n,)
+    total = spread.sum(1, keepdim=True)
+    # Where no cosine varies, all tokens are equally important
+    importance = torch.where(total > 0, spread / total, 1 / mask.sum(1, keepdim=True))[mask]  # (n,)
     count = mask.sum(1)
 
     combined = (importance[:, None] * alpha).to(flat[0].dtype).T.contiguous()  # (L, n)

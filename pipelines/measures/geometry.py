@@ -80,15 +80,15 @@ def linear_cka(x: Tensor, y: Tensor, orders: Tensor) -> tuple[float, float, Tens
     (Kazi-Aoual et al. 1995, for the RV coefficient, which linear CKA equals). Clouds of many dimensions score
     high by chance.
 
-    The values for orders, (k,) float64, use products in the vectors' own precision: in float32 a value is
-    right to about 1e-6.
+    The values for orders, (k,) float64, use products in the vectors' own precision, but at least in float32,
+    because float16 overflows. In float32 a value is right to about 1e-6.
     """
     a, b = finite("first", x).double(), finite("second", y).double()
     a, b = a - a.mean(0), b - b.mean(0)
     scale = (a.T @ a).norm() * (b.T @ b).norm()
     cka = (b.T @ a).square().sum() / scale
     chance = a.square().sum() * b.square().sum() / (len(a) - 1) / scale
-    a, b = a.to(x.dtype), b.to(y.dtype)
+    a, b = (side.to(torch.promote_types(given.dtype, torch.float32)) for side, given in ((a, x), (b, y)))
     null = torch.stack([(b[order].T @ a).double().square().sum() for order in orders]) / scale
     return cka.item(), chance.item(), null
 

@@ -64,6 +64,6 @@ def judged_scores(
         for query, rows in enumerate(best, start):
             found.append([max(0.0, judgements[query].get(names[row], 0.0)) for row in rows])
     ideal = [sorted((max(0.0, grade) for grade in of.values()), reverse=True) for of in judgements]
-    padded = pad_sequence([torch.tensor(grades) for grades in ideal], batch_first=True)
+    padded = pad_sequence([torch.tensor(grades, dtype=torch.float32) for grades in ideal], batch_first=True)
     ranked = Ranked(torch.tensor(found).reshape(len(unit), -1), padded)
     return {m.name: m.compute(ranked) for m in MEASURES if m.compute}

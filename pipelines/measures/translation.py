@@ -91,9 +91,12 @@ def paired_scores(translated: Tensor, target: Tensor, batch: int = 8192) -> dict
     """Return every measure's score per example. (n, d), (n, d) -> {name: (n,)}
 
     Row i of `translated` belongs to row i of `target`. Vectors are centred by the means of their batch, and
-    pairs are ranked within it (see `batches`). Raises BadInput for a row that is not finite.
+    pairs are ranked within it (see `batches`). A mean is that of the raw vectors, so a single very long
+    vector moves it, and with it all scores of its batch. Vectors of 16 bits are compared in float32. Raises
+    BadInput for a row that is not finite.
     """
-    translated, target = finite("translated", translated), finite("target", target)
+    wide = torch.promote_types(torch.promote_types(translated.dtype, target.dtype), torch.float32)
+    translated, target = finite("translated", translated).to(wide), finite("target", target).to(wide)
     parts = [Pairs(translated[part], target[part]) for part in batches(len(target), batch)]
     # Every measure of this module has `compute`; the type checker does not know
     return {m.name: torch.cat([m.compute(part) for part in parts]) for m in MEASURES if m.compute}
