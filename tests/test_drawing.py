@@ -63,14 +63,16 @@ def test_every_table_is_drawn_to_the_same_bytes(study):
     assert drawn(study) == first
 
 
-def test_shares_of_labels_are_as_uncertain_as_their_documents(monkeypatch):
+@pytest.mark.parametrize(("documents", "low", "high"), [(500, 0.304, 0.696), (2, 0, 1), (1, 0, 1)])
+def test_shares_of_labels_are_as_uncertain_as_their_documents(monkeypatch, documents, low, high):
     drawn = {}
     monkeypatch.setattr(drawing.pictures, "bars", lambda path, shares, *_: drawn.update(shares))
     top1 = {"top1": 0.5, "top1_error": 0.1}
     scores = dict.fromkeys(("majority", "naive", "translated", "ideal target"), top1)
     row = Mock(wordings=["name"], k=[1])
-    drawing.labels(Path(), {"name": scores, "examples": 1000, "documents": 500}, row, "one", "two")
-    assert [share.high for share in drawn.values()] == pytest.approx([0.696] * 4, abs=1e-3)
+    drawing.labels(Path(), {"name": scores, "examples": 1000, "documents": documents}, row, "one", "two")
+    for share in drawn.values():
+        assert share == pytest.approx((0.5, low, high), abs=1e-3)
 
 
 def test_the_plane_is_that_of_the_targets_largest_variance():

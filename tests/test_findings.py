@@ -4,6 +4,7 @@ oracles.
 
 import importlib
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -94,15 +95,14 @@ def inverted(read, floor, ceiling, of=272):
     store.write_csv(store.examples_path("mails"), pl.DataFrame([example]))
 
 
-def labelled(read, floor, name="topics", error=0.0):
+def labelled(read, floor, name="topics", error=0.0, documents=900):
     methods = {"translated": read, "majority": floor, "ideal target": 0.724}
     methods |= {"ideal source": 0.8, "naive": 0.1, "chance": 0.05}
     measures = ("top1", "top5", "precision5", "recall5", "mean_rank", "mean_rank_all")
     errors = dict.fromkeys((f"{m}{of}_error" for m in measures for of in ("", "_above_floor")), error)
     scores = {method: dict.fromkeys(measures, share) | errors for method, share in methods.items()}
-    store.write_metrics(
-        "attributes", name, {"name": scores, "examples": 2000, "documents": 900, "labels": 19, "seeds": 2}
-    )
+    sizes = {"examples": 2000, "documents": documents, "labels": 19, "seeds": 2}
+    store.write_metrics("attributes", name, {"name": scores} | sizes)
 
 
 def sentence(study):
@@ -263,6 +263,8 @@ def test_labels_stand_above_the_commonest_ones(study):
     labelled(0.29925, 0.208, error=0.07)  # the texts are of few documents
     assert "get a right label, no clear gain over the commonest labels. " in sentence(study)
     assert "the difference is at floor level, +9.1 points (95 % interval -4.6 to +22.9)" in sentence(study)
+    labelled(0.29925, 0.208, error=math.nan, documents=1)
+    assert "at floor level, +9.1 points (95 % interval -100.0 to +100.0)" in sentence(study)
     judged("blind", "failed", seeds=1)
     assert "judged 0 of 1 seed aligned, 1 failed" in sentence(study)
 

@@ -1,10 +1,12 @@
 """Newcombe's interval against the examples of his paper, and what must hold of any interval of shares."""
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.measures.intervals import difference, share
+from pipelines.measures.intervals import Interval, difference, share
 
 COUNTS = st.integers(1, 300).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
 
@@ -31,6 +33,15 @@ def test_a_share_has_wilsons_interval():
     for count, of in ((1, 0), (-1, 3), (4, 3)):
         with pytest.raises(ValueError, match="is no share"):
             share(count, of)
+
+
+@pytest.mark.parametrize("error", [math.nan, 0.0])
+def test_one_document_tells_nothing_about_others(error):
+    assert share(4, 5).widened(error, 1) == Interval(0.8, -math.inf, math.inf)
+
+
+def test_an_interval_of_few_documents_stays_a_share():
+    assert share(95, 100).widened(0.1, 3).within(0, 1) == pytest.approx((0.95, 0.519735, 1))
 
 
 @given(COUNTS, COUNTS)

@@ -164,10 +164,11 @@ def above_floor(found: Sequence[Found], floor: Sequence[Found], documents: Seque
 
     found, floor: the same facts in the same order. documents: the document of each example. The 95 % interval
     contains two others: Newcombe's, for which facts are independent, and Student's, for which only documents
-    are. Raises ValueError if there is no fact.
+    are: with one document it is -1 to 1. Raises ValueError if there is no fact.
     """
     ours, theirs = (sum(one.recovered for one in side) for side in (found, floor))
     gains = torch.tensor([float(a.recovered) - b.recovered for a, b in zip(found, floor, strict=True)])
     of_facts = numbered([documents[one.example] for one in found])
     error = mean_and_error(gains, of_facts)[1]
-    return difference(ours, len(found), theirs, len(found)).widened(error, int(of_facts.max()) + 1)
+    by_fact = difference(ours, len(found), theirs, len(found))
+    return by_fact.widened(error, int(of_facts.max()) + 1).within(-1, 1)

@@ -24,17 +24,21 @@ class Interval(NamedTuple):
     def student(cls, mean: float, error: float, count: int) -> Interval:
         """Return Student's interval of a mean over `count` independent things, such as documents.
 
-        error: the standard error of the mean.
+        error: the standard error of the mean. One thing shows no spread: then the interval is unbounded.
         """
         from scipy.stats import t  # takes a second
 
-        half = float(t.ppf(0.975, count - 1)) * error
+        half = float(t.ppf(0.975, count - 1)) * error if count > 1 else math.inf
         return cls(mean, mean - half, mean + half)
 
     def widened(self, error: float, count: int) -> Interval:
-        """Return the least interval that contains this one and Student's; NaN widens nothing."""
+        """Return the least interval that contains this one and Student's."""
         other = Interval.student(self.value, error, count)
         return Interval(self.value, min(self.low, other.low), max(self.high, other.high))
+
+    def within(self, least: float, most: float) -> Interval:
+        """Return the part of the interval that an estimate between `least` and `most` can have."""
+        return Interval(self.value, max(least, self.low), min(most, self.high))
 
     @property
     def above_zero(self) -> bool:

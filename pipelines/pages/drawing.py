@@ -97,7 +97,8 @@ def labels(path: Path, metrics: dict[str, Any], row: Attributes, source: str, ta
     scores, k = metrics[row.wordings[0]], row.k[0]
     n, documents = metrics["examples"], metrics["documents"]
     top, error = f"top{k}", f"top{k}_error"
-    shares = {m: share(scores[m][top] * n, n).widened(scores[m][error], documents) for m in names}
+    by_text = {m: share(scores[m][top] * n, n) for m in names}
+    shares = {m: one.widened(scores[m][error], documents).within(0, 1) for m, one in by_text.items()}
     first = "first" if k == 1 else f"among the first {k}"
     attack(path, names, shares, f"texts of {row.corpus} with a right label {first}")
 
@@ -139,9 +140,9 @@ def zero_shot(study: Study) -> None:
     """Draw all encoders that were measured on a corpus, once: for the corpus's first row."""
     for corpus, every in grouped(study, "evaluate_image_text", "corpus").items():
         shares = {
-            name: Interval.student(metrics["zero_shot"], metrics["zero_shot_error"], metrics["test"])
-            for name, (_, metrics) in every.items()
-            if "zero_shot" in metrics
+            name: Interval.student(m["zero_shot"], m["zero_shot_error"], m["test"]).within(0, 1)
+            for name, (_, m) in every.items()
+            if "zero_shot" in m
         }
         if shares:
             heads = {name: study.train_image_text[every[name][0].encoders].head for name in shares}

@@ -69,7 +69,8 @@ def labels_above_floor(metrics: dict[str, Any], wording: str, k: int) -> Interva
     n, top = metrics["examples"], f"top{k}"
     attack, floor = (metrics[wording][method] for method in ("translated", "majority"))
     by_text = difference(attack[top] * n, n, floor[top] * n, n)
-    return by_text.widened(attack[f"{top}_above_floor_error"], metrics["documents"])
+    by_document = by_text.widened(attack[f"{top}_above_floor_error"], metrics["documents"])
+    return by_document.within(-1, 1)
 
 
 def inversion_table(study: Study) -> list[str]:
