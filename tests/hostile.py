@@ -322,9 +322,9 @@ def read(path):
     from pipelines.corpora.kinds import images
     from pipelines.corpora.sources import path as source
     from pipelines.corpora.sources import vectors
-    from pipelines.corpora.sources.vectors import dumps
     from pipelines.runtime.errors import BadInput
     from pipelines.study import PathCorpus, VectorsCorpus
+    from pipelines.tool import dumps
 
     kind = path.name.partition("-")[0]
     columns = {"text": "body"} if kind == "mail" else {}

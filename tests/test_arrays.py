@@ -98,6 +98,24 @@ def test_bad_input_is_one_line(row, call, line):
         call(row)
 
 
+CLEAN = normal(300, 60)
+FAULTY = {"zero": torch.zeros(1, 60), "repeated": CLEAN[:1].repeat(120, 1), "far off": 1e4 * CLEAN[1:2]}
+
+
+@pytest.mark.parametrize("faulty", FAULTY.values(), ids=FAULTY)
+def test_faulty_rows_are_left_out_of_a_fit_and_of_its_verdict(monkeypatch, caplog, faulty):
+    fit = Mock(side_effect=lambda source, target, *_: Linear.of(torch.eye(60), source, target))
+    monkeypatch.setattr(wasserstein_procrustes, "fit", fit)
+    monkeypatch.setattr(fits, "judge", judge := Mock(return_value=Verdict(0.99, "aligned", 0.9, 100)))
+    given = torch.cat([CLEAN, faulty])
+    pipelines.fit(given, given)
+    fitted = max((call.args[:2] for call in fit.call_args_list), key=lambda of_call: len(of_call[0]))
+    for side in (*fitted, judge.call_args.args[0], judge.call_args.args[3]):
+        assert torch.equal(side, CLEAN.float())
+    said = f"%s: {len(faulty)} of {len(given)} vectors are left out of the fit: zero, repeated or far off"
+    assert caplog.messages == [said % side for side in ("source", "target")]
+
+
 def test_known_pairs_reach_the_aligner_as_rows_of_one_text_and_the_replicate_has_others(monkeypatch):
     known, seen = (normal(7, 60, seed=2), normal(7, 50, seed=3)), []
 

@@ -29,7 +29,7 @@ from yaml import safe_load as load_yaml
 from pipelines.aligners.core.translator import Identity
 from pipelines.aligners.core.verdict import Verdict, judge
 from pipelines.corpora.core import collect
-from pipelines.corpora.sources.vectors import dumps, formats, limits
+from pipelines.corpora.sources.vectors import formats, limits
 from pipelines.fitting import arrays, fits
 from pipelines.inverters import decoder, search
 from pipelines.measures.defences import Defence, Keys, defend, known_pair_attacks, recall_kept
@@ -38,7 +38,7 @@ from pipelines.pages.audit import Findings, Tried, advice, write
 from pipelines.runtime.errors import BadInput
 from pipelines.study import VectorsCorpus
 from pipelines.tool import audit as audits
-from pipelines.tool import encoders, identify
+from pipelines.tool import dumps, encoders, identify
 from pipelines.tool.__main__ import main
 from tests.hostile import chroma, content, elements, flat, hnswlib, lines, table, vec0
 from tests.small import blocks, normal, put, quick_fit, refusal, rotation, seeded

@@ -1,5 +1,6 @@
 """Fit, load and judge translators from Python: `from pipelines import fit, fit_parts, load, verdict`."""
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,6 +24,10 @@ from pipelines.study.params import one_line
 
 ALIGNER = "wasserstein_procrustes"
 PAIR = ("source", "target")
+FAR = 10  # times the median distance from the centre: rows beyond are errors, and a few would move every mean
+BLOCK = 65_536  # rows whose distances are computed at once
+
+logger = logging.getLogger(__name__)
 
 
 def load(folder: str | Path, seed: int | None = None) -> Translator:
@@ -50,6 +55,8 @@ def fit(
     """Fit a translator of source (n, d) to the space of target (m, e) without pairs, and judge it.
 
     The method is Wasserstein Procrustes. The texts of both sides should be of one kind and in random order.
+    Rows of zeros, repeated rows and rows far off, which a few faulty texts give, are left out of the fit and
+    of the verdict; a warning counts them.
     restarts: as a row of `align` does, fit again up to this often while the fit is not *aligned*, and return
     the fit with the best verdict. A failed replicate makes a right fit look wrong, so each restart also fits
     a new replicate, to other texts. pairs: vectors (k, d), (k, e) of k texts that are known in both spaces.
@@ -70,7 +77,7 @@ def fit(
     >>> verdict.agreement > 0.5, verdict.dimensions < 20, verdict.label  # right, but few dimensions
     (True, True, 'doubtful')
     """
-    return fit_and_judge(source, target, seed, restarts, pairs, **settings)[:2]
+    return fit_and_judge(*sides(source, target), seed, restarts, pairs, **settings)[:2]
 
 
 def fit_parts(source: Any, target: Any, **how: Any) -> tuple[Translator, Verdict, Parts | None]:
@@ -79,17 +86,22 @@ def fit_parts(source: Any, target: Any, **how: Any) -> tuple[Translator, Verdict
     `Parts.rows(source)` marks them. A dump of two encoders is such a source. how: the other arguments of
     `fit`, by name.
     """
+    source, target = sides(source, target)
     translator, verdict, replicates = fit_and_judge(source, target, **how)
     if not verdict.share:
         return translator, verdict, None
-    x, y = _sides(source, target)
-    return translator, verdict, judge_parts(x, translator, y, replicates)
+    return translator, verdict, judge_parts(source, translator, target, replicates)
 
 
 def fit_and_judge(
-    source: Any, target: Any, seed: int = 0, restarts: int = 2, pairs: Any = None, **settings: Any
+    source: torch.Tensor,
+    target: torch.Tensor,
+    seed: int = 0,
+    restarts: int = 2,
+    pairs: Any = None,
+    **settings: Any,
 ) -> tuple[Translator, Verdict, list[Translator]]:
-    """Return what `fit` returns, and the replicates that the verdict is of."""
+    """Return what `fit` returns for `sides`, and the replicates that the verdict is of."""
     try:
         chosen = settings_of(ALIGNER, settings, ("seed", "restarts"))
         row = Align(
@@ -102,7 +114,6 @@ def fit_and_judge(
         )
     except ValidationError as error:
         raise BadInput(f"fit: {one_line(error)}") from None
-    source, target = _sides(source, target)
     try:
         given = () if pairs is None else tuple(pairs)
     except TypeError:
@@ -156,8 +167,9 @@ def verdict(
 
     `fit(source, target, seed)` takes float32 arrays and returns a function of arrays (n, d) -> (n, e). It is
     called twice, the second time with another seed on a part of the vectors (`core.verdict.other_texts`): two
-    right maps agree, two wrong ones do not. The verdict is meaningless for a function that always returns the
-    same map. Raises BadInput for translations of another shape, or that are not finite.
+    right maps agree, two wrong ones do not. It never sees the rows that `pipelines.fit` leaves out. The
+    verdict is meaningless for a function that always returns the same map. Raises BadInput for translations
+    of another shape, or that are not finite.
 
     >>> from pipelines import verdict
     >>> random = np.random.default_rng(0)
@@ -168,7 +180,7 @@ def verdict(
     >>> verdict(guess, vectors, vectors).label
     'failed'
     """
-    source, target = _sides(source, target)
+    source, target = sides(source, target)
 
     def method(x: torch.Tensor, y: torch.Tensor, seed: int) -> Any:
         fitted = fit(x.cpu().numpy(), y.cpu().numpy(), seed)
@@ -190,7 +202,40 @@ def verdict(
     return judge(source, translate, [replicate], target)
 
 
-def _sides(source: Any, target: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return both sides as float32 on the source's device. Raises BadInput for what cannot be aligned."""
-    x, y = checked("source", floats("source", source)), checked("target", floats("target", target))
+def sides(source: Any, target: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the rows of both sides that a fit sees, as float32 on the source's device.
+
+    Raises BadInput for what cannot be aligned.
+    """
+    x, y = (_usable(name, side) for name, side in zip(PAIR, (source, target), strict=True))
     return x, y.to(x.device)
+
+
+def _usable(name: str, side: Any) -> torch.Tensor:
+    """Return the rows that are distinct, not zero and near the centre, in order; log how many are not."""
+    vectors = checked(name, floats(name, side))
+    array = vectors.cpu().numpy()
+    rows = distinct_rows(array)
+    rows = rows[array[rows].any(1)]
+    rows = rows[near_centre(array[rows])]
+    if not (left_out := len(vectors) - len(rows)):
+        return vectors
+    said = "%s: %s of %s vectors are left out of the fit: zero, repeated or far off"
+    logger.warning(said, name, f"{left_out:,}", f"{len(vectors):,}")
+    return checked(name, vectors[torch.from_numpy(rows).to(vectors.device)])
+
+
+def distinct_rows(vectors: np.ndarray) -> np.ndarray:
+    """Return the first row of each distinct vector of (n, d), in order. -> (k,)"""
+    return np.sort(np.unique(vectors, axis=0, return_index=True)[1])
+
+
+def near_centre(vectors: np.ndarray) -> np.ndarray:
+    """Mark the rows of (n, d), all distinct, within FAR times the median distance from their centre. -> (n,)
+
+    The centre is the median of each coordinate: a minority of rows cannot move it.
+    """
+    centre = np.median(vectors, axis=0).astype(np.float64)
+    blocks = np.array_split(vectors, len(vectors) // BLOCK + 1)
+    distances = np.concatenate([np.linalg.norm(block - centre, axis=1) for block in blocks])
+    return distances <= FAR * np.median(distances)

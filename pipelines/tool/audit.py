@@ -28,7 +28,6 @@ from pipelines.aligners.core.parts import judge_parts
 from pipelines.aligners.core.translator import Linear, Translator
 from pipelines.aligners.core.verdict import WHOLE, Verdict
 from pipelines.corpora.core.files import located
-from pipelines.corpora.sources.vectors import dumps
 from pipelines.encoders import query
 from pipelines.fitting import arrays
 from pipelines.inverters import Queries, Space, decoder, search
@@ -43,7 +42,7 @@ from pipelines.pages.audit import INVERTED, Findings, Tried, best_of
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import check_writable, write_text
-from pipelines.tool import Answer, encoders, gate
+from pipelines.tool import Answer, dumps, encoders, gate
 
 TOPICS = (
     "arts & culture", "business", "celebrities & pop culture", "daily life", "family", "fashion & style",
@@ -347,6 +346,7 @@ def identify_or_fit(
         share = float(judge_parts(vectors, same, known).rows(vectors).double().mean())
         label = "aligned" if share >= WHOLE else "partial"
         return same, Verdict(1.0, label, 1.0, dimensions(vectors), share), []
+    vectors, known = arrays.sides(vectors, known)
     first = arrays.fit_and_judge(vectors, known, seed, restarts=0, repeats=[30])
     if quick or first[1].label == "aligned":
         return first

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 
 from pipelines.corpora.sources.vectors import Stored
+from pipelines.fitting.arrays import distinct_rows, near_centre
 from pipelines.runtime.errors import BadInput
 
 HELD = 2**29  # bytes of vectors that are kept
-FAR = 10  # times the median distance from the centre: rows beyond are errors, and a few would move every mean
 USUAL = 2.0**20  # vectors of median lengths from 1 / USUAL to USUAL stay; aligners fail on tiny values
 
 
@@ -21,7 +21,7 @@ class Sample:
     rows: int  # of the dump
     left_out: int  # rows that are zero or not finite
     repeated: int  # drawn rows that equal one before
-    far_off: int  # drawn rows beyond FAR
+    far_off: int  # drawn rows that are not near the centre
     places: np.ndarray  # (n,) rows of the dump, from 0
 
 
@@ -54,7 +54,7 @@ def sample(
         raise BadInput(f"{path}: {left_out} of {rows} vectors are zero or not finite: too few are left")
     kept = np.sort(np.argsort(keys)[:limit])
     held, places = held[kept], places[kept]
-    distinct = np.sort(np.unique(held, axis=0, return_index=True)[1])
+    distinct = distinct_rows(held)
     if len(distinct) < 2:
         raise BadInput(f"{path}: all {len(held)} vectors are the same")
     vectors, kept = without_outliers(held[distinct])
@@ -65,14 +65,12 @@ def sample(
 def without_outliers(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the rows of (n, d), all distinct, that are kept, as float32, and their mask (n,).
 
-    They lie within FAR times the median distance from their centre, the median of each coordinate: a minority
-    of rows cannot move it. If the median length is not USUAL, all rows are scaled by a power of two, which
+    They are `near_centre`. If their median length is not USUAL, all are scaled by a power of two, which
     changes no direction.
     """
-    wide = vectors.astype(np.float64)
-    distances = np.linalg.norm(wide - np.median(wide, axis=0), axis=1)
-    kept = distances <= FAR * np.median(distances)
-    length = np.median(np.linalg.norm(wide[kept], axis=1))
+    kept = near_centre(vectors)
+    wide = vectors[kept].astype(np.float64)
+    length = np.median(np.linalg.norm(wide, axis=1))
     if 1 / USUAL <= length <= USUAL:
         return vectors[kept], kept
-    return (wide[kept] * 2.0 ** -np.round(np.log2(length))).astype(np.float32), kept
+    return (wide * 2.0 ** -np.round(np.log2(length))).astype(np.float32), kept
