@@ -128,6 +128,41 @@ def test_a_wrong_map_moves_nothing(capsys, pairs):
     assert not Path("moved.parquet").exists()
 
 
+@pytest.mark.parametrize(
+    ("foscttm", "pairs", "verdict", "label"),
+    [
+        (0.0, 29, "failed", "aligned"),
+        (0.0, 28, "failed", "failed"),
+        (0.0, 28, "aligned", "doubtful"),
+        (0.0, 2, "doubtful", "doubtful"),
+        (0.09, 1000, "aligned", "doubtful"),
+        (0.5, 2, "aligned", "doubtful"),
+        (0.5, 6, "aligned", "failed"),
+        (1.0, 2, "doubtful", "failed"),
+    ],
+)
+def test_only_enough_pairs_show_that_a_map_is_right_or_wrong(foscttm, pairs, verdict, label):
+    assert migrate.label_by_pairs(foscttm, pairs, verdict)[0] == label
+
+
+def test_a_wrong_map_is_rarely_called_right_by_its_pairs():
+    random = np.random.default_rng(0)
+    for pairs in (2, 8, 29, 40, 160):
+        means = (random.random((2000, pairs)) < 0.101).mean(1)  # of all values with this mean, they vary most
+        right = [migrate.label_by_pairs(mean, pairs, "failed")[0] == "aligned" for mean in means.tolist()]
+        assert np.mean(right) < 0.05
+
+
+@pytest.mark.parametrize(("label", "code"), [("aligned", 0), ("failed", 3)])
+def test_few_pairs_do_not_overrule_a_verdict(capsys, monkeypatch, label, code):
+    found = Identity(64, 64), Verdict(0.9, label, 0.9, 100), None
+    monkeypatch.setattr(arrays, "fit_parts", lambda *_, **__: found)
+    np.save("new.npy", TEXTS[:1500])  # the map is right
+    assert command.main([*COMMAND.split(), "--pairs", "10"]) == code
+    said = "2 held-out pairs do not tell whether the map is right: more known pairs are needed"
+    assert said in capsys.readouterr().out
+
+
 def test_pairs_of_other_texts_contradict_an_aligned_verdict(capsys, monkeypatch):
     found = Identity(64, 64), Verdict(0.9, "aligned", 0.9, 100), None
     monkeypatch.setattr(arrays, "fit_parts", lambda *_, **__: found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -28,6 +29,7 @@ from pipelines.tool.files import check_output, cloud, left_out, sides, write
 HELD_OUT = 5  # every fifth known pair is held out to measure the maps
 LEAST = 10  # known pairs
 RIGHT = 0.1  # highest FOSCTTM of a right map, as in `core.verdict`
+EVIDENCE = math.log(20)  # of a one-sided 95 % interval: pairs times divergence
 IDS = ("id", "ids", "_id")
 TABLES = (".csv", ".tsv", ".jsonl", ".ndjson")
 ADVICE = {
@@ -95,8 +97,8 @@ def without_blank_lines(path: Path) -> pl.DataFrame:
 def migrate(args: Namespace) -> Answer:
     """Fit a map from OLD to NEW, measure it, and write OLD as vectors of the new encoder.
 
-    Exit code 3, and no file, if the map is wrong. Held-out known pairs tell, or else its verdict: without
-    pairs, or if the map is right for a part of the vectors.
+    Exit code 3, and no file, if the map is wrong. Enough held-out known pairs tell, or else its verdict:
+    with few pairs or none, or if the map is right for a part of the vectors.
     """
     stored, stored_new = sides(args, args.old, args.new)
     table = None if (args.pairs or "").isdecimal() else args.pairs  # a number is no file
@@ -126,13 +128,12 @@ def migrate(args: Namespace) -> Answer:
     best = max(maps, key=lambda name: (top1[name], -foscttm[name]))
     partial = verdict.label == "partial" and best == "unpaired"
     label = verdict.label
-    if pairs and not partial:
-        label = "aligned" if foscttm[best] <= RIGHT else "failed"
     lines = [f"verdict on the unpaired map: {verdict.short}, {len(old.vectors)} vectors"]
     if pairs:
         lines += on_pairs(top1, foscttm, len(test), len(new.vectors))
-        if (verdict.label, label) == ("aligned", "failed"):
-            lines.append("the known pairs contradict the verdict: are they pairs of the same texts?")
+    if pairs and not partial:
+        label, warnings = label_by_pairs(foscttm[best], len(test), verdict.label)
+        lines += warnings
     data = {"verdict": asdict(verdict), "map": best, "out": None}
     data |= {"top1": top1, "foscttm": foscttm} if pairs else {}
     if judged:
@@ -157,6 +158,24 @@ def on_pairs(top1: dict[str, float], foscttm: dict[str, float], pairs: int, vect
         f"{name}: {share * pairs:.0f} {found}; FOSCTTM {foscttm[name]:.3f} (right: at most {RIGHT})"
         for name, share in top1.items()
     ]
+
+
+def label_by_pairs(foscttm: float, pairs: int, verdict: str) -> tuple[str, list[str]]:
+    """Return the label of a map, and warnings, by the mean FOSCTTM of held-out pairs.
+
+    The map is right or wrong if the one-sided 95 % interval of the mean is below or above RIGHT. For n
+    values in [0, 1] with mean m, an r is outside if n KL(m, r) is at least EVIDENCE (Hoeffding 1963, theorem
+    1). This holds for any n. If RIGHT is inside, the label is *doubtful*, or *failed* as the verdict.
+    """
+    shares = (foscttm, RIGHT), (1 - foscttm, 1 - RIGHT)
+    divergence = sum(m * math.log(m / r) for m, r in shares if m)
+    if pairs * divergence < EVIDENCE:
+        few = f"{pairs} held-out pairs do not tell whether the map is right: more known pairs are needed"
+        return "failed" if verdict == "failed" else "doubtful", [few]
+    if foscttm <= RIGHT:
+        return "aligned", []
+    contradiction = "the known pairs contradict the verdict: are they pairs of the same texts?"
+    return "failed", [contradiction] if verdict == "aligned" else []
 
 
 def known_pairs(pairs: str | None, old: Index, new: Index) -> Tensor:
