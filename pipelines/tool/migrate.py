@@ -97,8 +97,8 @@ def without_blank_lines(path: Path) -> pl.DataFrame:
 def migrate(args: Namespace) -> Answer:
     """Fit a map from OLD to NEW, measure it, and write OLD as vectors of the new encoder.
 
-    Exit code 3, and no file, if the map is wrong. Enough held-out known pairs tell, or else its verdict:
-    with few pairs or none, or if the map is right for a part of the vectors.
+    Exit code 3, and no file, if the map is wrong. Enough held-out known pairs tell, or else its verdict
+    (`label_by_pairs`), as for a map that is right for a part of the vectors.
     """
     stored, stored_new = sides(args, args.old, args.new)
     table = None if (args.pairs or "").isdecimal() else args.pairs  # a number is no file
@@ -132,15 +132,17 @@ def migrate(args: Namespace) -> Answer:
     if pairs:
         lines += on_pairs(top1, foscttm, len(test), len(new.vectors))
     if pairs and not partial:
-        label, warnings = label_by_pairs(foscttm[best], len(test), verdict.label)
-        lines += warnings
+        judged_as = verdict.label if best == "unpaired" else None
+        label, enough = label_by_pairs(foscttm[best], len(test), judged_as)
+        if not enough:
+            lines.append(f"{len(test)} held-out pairs do not prove it right or wrong: name more, if you can")
+        if (verdict.label, label) == ("aligned", "failed"):
+            lines.append("the known pairs contradict the verdict: are they pairs of the same texts?")
     data = {"verdict": asdict(verdict), "map": best, "out": None}
     data |= {"top1": top1, "foscttm": foscttm} if pairs else {}
     if judged:
         data["retrieval"] = judged.by(maps[best](old.vectors))
-        for name, scores in data["retrieval"].items():
-            means = (f"{m.title} {scores[m.name]:.3f}" for m in shown(retrieval.MEASURES))
-            lines.append(f"{name}: {', '.join(means)}")
+        lines += on_queries(data["retrieval"])
     lines.append(ADVICE[label])
     if label == "failed":
         return Answer(lines, data, 3)
@@ -160,22 +162,31 @@ def on_pairs(top1: dict[str, float], foscttm: dict[str, float], pairs: int, vect
     ]
 
 
-def label_by_pairs(foscttm: float, pairs: int, verdict: str) -> tuple[str, list[str]]:
-    """Return the label of a map, and warnings, by the mean FOSCTTM of held-out pairs.
+def on_queries(by_index: dict[str, dict[str, float]]) -> list[str]:
+    """Return a line for each index, by name: how well the queries find their documents."""
+    measures = shown(retrieval.MEASURES)
+    return [
+        f"{name}: {', '.join(f'{m.title} {scores[m.name]:.3f}' for m in measures)}"
+        for name, scores in by_index.items()
+    ]
+
+
+def label_by_pairs(foscttm: float, pairs: int, verdict: str | None) -> tuple[str, bool]:
+    """Return the label of a map by the mean FOSCTTM of held-out pairs, and whether they are enough.
 
     The map is right or wrong if the one-sided 95 % interval of the mean is below or above RIGHT. For n
     values in [0, 1] with mean m, an r is outside if n KL(m, r) is at least EVIDENCE (Hoeffding 1963, theorem
-    1). This holds for any n. If RIGHT is inside, the label is *doubtful*, or *failed* as the verdict.
+    1). This holds for any n. If RIGHT is inside, *aligned* takes the map's own verdict and a right mean. A
+    verdict of *failed* stays. verdict: None for a map of pairs, which *fails* if the mean is wrong.
     """
     shares = (foscttm, RIGHT), (1 - foscttm, 1 - RIGHT)
     divergence = sum(m * math.log(m / r) for m, r in shares if m)
-    if pairs * divergence < EVIDENCE:
-        few = f"{pairs} held-out pairs do not tell whether the map is right: more known pairs are needed"
-        return "failed" if verdict == "failed" else "doubtful", [few]
-    if foscttm <= RIGHT:
-        return "aligned", []
-    contradiction = "the known pairs contradict the verdict: are they pairs of the same texts?"
-    return "failed", [contradiction] if verdict == "aligned" else []
+    right = foscttm <= RIGHT
+    if pairs * divergence >= EVIDENCE:
+        return "aligned" if right else "failed", True
+    if verdict == "aligned" and right:
+        return "aligned", False
+    return "failed" if verdict == "failed" or not (verdict or right) else "doubtful", False
 
 
 def known_pairs(pairs: str | None, old: Index, new: Index) -> Tensor:
