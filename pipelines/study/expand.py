@@ -49,6 +49,7 @@ from itertools import product
 from typing import Any
 
 from pipelines.study.corpora import KINDS
+from pipelines.study.reading import check_names
 from pipelines.study.row import Made, known, nearest
 
 Rows = dict[str, Any]
@@ -74,8 +75,8 @@ PATHS = {
 def expand(tree: Mapping[str, Any]) -> Tables:
     """Return the study with full rows.
 
-    Raise ValueError for an unknown table, if a table or a row is not a mapping, if a row names a translator
-    that is missing, or if a row contradicts itself.
+    Raise ValueError for an unknown table or a bad row name, if a table or a row is not a mapping, if a row
+    names a translator that is missing, or if a row contradicts itself.
     """
     for name in map(str, tree):
         if name not in (*TABLES, "study", "about"):
@@ -85,11 +86,12 @@ def expand(tree: Mapping[str, Any]) -> Tables:
         if not isinstance(study[table], dict):
             raise ValueError(f"{table}: a mapping of rows is needed")
         study[table] = _without_slots(table, study[table], study)
+        check_names({table: study[table]})  # before later tables use these names
     expansion = Expansion(study)
     for table in TABLES:
         fill = getattr(expansion, f"fill_{table}", None)
         for name, row in study[table].items():  # later tables may add full rows to embed
-            if fill and isinstance(name, str):
+            if fill:
                 try:
                     fill(name, row)
                 except ValueError as error:
