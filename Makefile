@@ -46,7 +46,7 @@ scm: $(READY)
 	elif ! grep -qs no_scm .dvc/config.local; then dvc config --quiet --local core.no_scm true; fi
 
 repro: $(READY) raw scm  ## run what changed of the active study (params.yaml), then say what was found
-	@python -m pipelines.study names
+	@python -m pipelines.study names $${STUDY:+"$$STUDY"}
 	@python -m pipelines.tool validate params.yaml
 	@python -m scripts.repro
 	@echo; cat report/findings.md

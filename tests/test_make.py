@@ -57,6 +57,7 @@ def test_names_reach_the_program_as_they_were_typed(make, name):
     assert make("publish", f"ROW={name}", f"SEED={name}") == [["-m", "pipelines.publish", name, name]]
     activates = [["-m", "pipelines.study", "activate", name]]
     assert make("study", f"STUDY={name}") == make("study", STUDY=name) == activates
+    assert make("repro", f"STUDY={name}")[0] == ["-m", "pipelines.study", "names", name]
 
 
 def test_the_study_is_checked_before_dvc_runs(make):

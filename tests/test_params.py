@@ -350,6 +350,15 @@ def test_command_names_checks_row_names_only(own_folder, capsys):
     assert "pipelines.study activate STUDY" in capsys.readouterr().out
 
 
+def test_make_repro_refuses_a_study_that_is_not_active(own_folder, capsys):
+    for path, name in {"params": "mine", "my-file": "mine", "studies/other": "other"}.items():
+        put(f"{path}.yaml", f"study: {name}\n")
+    assert main(["names", "mine"]) == main(["names", "my-file.yaml"]) == 0
+    assert main(["names", "other"]) == 2
+    line = "make repro runs the active study: make study STUDY=other first\n"
+    assert capsys.readouterr().err == line
+
+
 SMOKE = (ROOT / "studies/smoke.yaml").read_bytes()
 
 
