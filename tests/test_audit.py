@@ -3,6 +3,7 @@ aligned.
 """
 
 import json
+import logging
 import os
 import re
 import shlex
@@ -26,6 +27,7 @@ from safetensors.torch import save_file
 from torch.nn.functional import normalize
 from yaml import safe_load as load_yaml
 
+from pipelines.aligners import identity
 from pipelines.aligners.core.translator import Identity
 from pipelines.aligners.core.verdict import Verdict, judge
 from pipelines.corpora.core import collect
@@ -571,6 +573,19 @@ def test_the_page_is_there_before_defences_are_tried(world, monkeypatch):
     assert "| noise 1 |" not in seen[1].partition("## Defences")[2]
     left = sorted(path.suffix for path in page.iterdir())
     assert left == [".html", ".json", ".md", ".png"]  # of the finished audit
+
+
+def test_fits_warn_of_the_dump_and_not_of_its_defended_copies(world, monkeypatch, caplog):
+    def warns(*given, fit=identity.fit, **more):
+        logging.getLogger(identity.__name__).warning("source: several encoders")
+        return fit(*given, **more)
+
+    monkeypatch.setattr(identity, "fit", warns)
+    world(ALIGNED, defences=())
+    of_the_dump = caplog.messages.copy()
+    assert of_the_dump
+    world(ALIGNED)
+    assert caplog.messages == 2 * of_the_dump
 
 
 def test_an_impossible_defence_is_named_and_others_are_tried(world):

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import re
 import sys
 import time
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -444,6 +446,18 @@ def leaks(
 # ---------------------------------------------------------------- defences
 
 
+@contextmanager
+def quiet_fits() -> Iterator[None]:
+    """Show no warnings. Those of a fit name the dump, but would be about a defended copy of it."""
+    logger = logging.getLogger("pipelines")
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(logging.NOTSET)
+
+
+@quiet_fits()
 def try_defences(vectors: Tensor, best: Attempt, options: Options, steps: Steps, findings: Findings) -> None:
     """Add `recall`, the share of the 10 nearest neighbours that is kept, and leakage under each defence.
 
