@@ -59,8 +59,8 @@ def publish(name: str, seed: int | None, study: params.Study) -> str:
     """Register the model of a row under the row's name, and link its metrics. Return a line that ends with
     its address.
 
-    The version's alias is its verdict. Raises BadInput for an unknown row or seed, an untrained model, rows
-    that have changed since its stage ran, or an MLflow server that does not answer.
+    The version's alias is its verdict. Raises BadInput for an unknown row or seed, an untrained model,
+    settings or inputs that have changed since its stage ran, or an MLflow server that does not answer.
     """
     rows = {**study.finetune, **study.translators()}
     row = params.find("params.yaml: align or finetune", name, rows)
@@ -69,8 +69,8 @@ def publish(name: str, seed: int | None, study: params.Study) -> str:
     joint = "align_jointly" if "/" in name else "align"
     verb = "finetune" if isinstance(row, Finetune) else joint
     stage = f"{verb}@{name.partition('/')[0]}"
-    if changed := intact.changed_rows(stage):
-        raise BadInput(f"{', '.join(changed)} has changed since it ran: `dvc repro {stage}` first")
+    if stage in intact.outdated(study.stages()):
+        raise BadInput(f"{stage} ran with other settings or inputs: `dvc repro {stage}` first")
     # Libraries write to stderr; the command prints one line.
     with TemporaryDirectory() as folder, redirect_stderr(io.StringIO()):
         if isinstance(row, Finetune):
@@ -174,11 +174,11 @@ def _translator(name: str, row: Align, seed: int | None, study: params.Study, co
 
 def _evaluated(name: str, seed: int, folder: Path, study: params.Study) -> Iterator[Measured]:
     """Yield metrics of rows of `evaluate` that read exactly these files and kept their hub correction."""
-    md5 = intact.md5_of(folder)
+    md5, outdated = intact.md5_of(folder), intact.outdated(study.stages())
     for by, row in study.evaluate.items():
         read, results = _read_by(f"evaluate@{by}"), store.seeds_path(by)
         same = row.translator == name and row.hub_correction is None and read.get(str(folder)) == md5
-        if same and _as_locked(results) and not intact.changed_rows(f"evaluate@{by}"):
+        if same and _as_locked(results) and f"evaluate@{by}" not in outdated:
             [measures] = store.read_csv(results).filter(seed=seed).drop("seed").to_dicts()
             metrics = {f"translation/{key}": value for key, value in measures.items()}
             yield Measured(by, metrics, {path: md5 for path, md5 in read.items() if path.endswith(".arrow")})

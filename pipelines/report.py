@@ -90,12 +90,8 @@ def beginning(study: Study, found: list[Finding]) -> list[str]:
 
 def outdated(study: Study) -> str:
     """Return what to run, and the stages of the study whose metrics have other settings or inputs, if any."""
-    metrics = {
-        f"{verb}@{row}": store.metrics_path(verb, row)
-        for verb, table in study.table_by_verb().items()
-        for row in getattr(study, table)
-    }
-    stages = ", ".join(stage for stage in intact.outdated(metrics) if metrics[stage].exists())
+    found = intact.outdated(study.stages())
+    stages = ", ".join(stage for stage in found if store.metrics_path(*stage.split("@")).exists())
     return f"`dvc repro`: numbers of these stages have other settings or inputs: {stages}" if stages else ""
 
 

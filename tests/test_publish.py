@@ -30,7 +30,7 @@ STUDY = tables_of(
     "",
     "a b",
     corpora={"mails": {"source": "path", "path": "mails.csv"}, "sts": {"source": "synthetic"}},
-    align=dict.fromkeys(("best", "unfitted", "changed", "simcse-2"), FIT),
+    align=dict.fromkeys(("best", "unfitted", "changed", "behind", "older", "simcse-2"), FIT),
     align_jointly={"both": {"spaces": ["sts-a", "sts-b", "mails-a"], "aligner": "vec2vec"}},
     evaluate=dict.fromkeys(("best", "stale", "edited"), BEST) | {"bent": BEST | {"hub_correction": 1.5}},
     finetune=dict.fromkeys(("simcse", "simcse-2", "untrained"), TRAINING),
@@ -59,6 +59,11 @@ def root(module_patch):
     stages["evaluate@edited"]["outs"][0]["md5"] = "of other numbers"
     stages["align@best"] = {"params": {"params.yaml": {"align.best": FIT}}}
     stages["align@changed"] = {"params": {"params.yaml": {"align.changed": FIT | {"aligner": "vec2vec"}}}}
+    later, before = "data/embeddings/later.arrow", "data/embeddings/before.arrow"
+    stages["embed@sts-a"] = locked([], [later]) | {"params": {"params.yaml": {"embed.sts-a": {}}}}
+    stages["align@behind"] = locked([later], [])
+    stages["embed@sts-b"] = locked([], [before])
+    stages["align@older"] = {"deps": [{"path": before, "md5": "of other vectors"}]}
     write_yaml("dvc.lock", {"stages": stages})
     return Path.cwd()
 
@@ -173,7 +178,10 @@ def test_an_encoder_was_trained_on_the_corpora_of_all_that_it_starts_from():
         (["bst"], "there is no row 'bst'; did you mean 'best'?"),
         (["unfitted"], "data/translators/unfitted: no translators there; `dvc repro` or `translate fit`"),
         (["untrained"], "data/trained/untrained: no encoder there; `dvc repro` makes it"),
-        (["changed"], "align.changed has changed since it ran: `dvc repro align@changed` first"),
+        *(
+            ([row], f"align@{row} ran with other settings or inputs: `dvc repro align@{row}` first")
+            for row in ("changed", "behind", "older")
+        ),
         (["best", "7"], "there is no seed 7; there are: 0, 1"),
         (["simcse", "0"], "a row of finetune has one model: no seed"),
         (["simcse-2"], "a row of finetune and one of align have this name"),

@@ -105,6 +105,10 @@ class Study(Row):
             if isinstance(rows, dict):
                 yield from ((f"{table}.{name}", row) for name, row in rows.items())
 
+    def stages(self) -> list[str]:
+        """Return the stages of all rows, as DVC names them: `<verb>@<row>`."""
+        return [f"{verb}@{row}" for verb, rows in self.table_by_verb().items() for row in getattr(self, rows)]
+
     def table(self, name: str) -> Mapping[str, Any]:
         """Return the rows of a table. `embed` and `translators` have rows of other tables, too."""
         derived = {"embed": self.spaces, "translators": self.translators}
