@@ -162,6 +162,10 @@ def test_the_papers_objective_is_that_of_its_equations():
         want["vsp"] += (a @ a.T - moved @ moved.T).square().mean()
     assert got == pytest.approx({k: v.item() for k, v in want.items()}, rel=1e-4)
     assert set(mine.discriminators) == {"source", "target", "latent", "latent_back"}
+    assert isinstance(model.backbone.layers[1][2], torch.nn.LayerNorm)
+    adversarial = mine.translator_losses(mine.forward(x))["generator_target"][0].item()
+    logits = mine.discriminators["target"](model.translate(x["source"], "source", "target"))
+    assert adversarial == pytest.approx(entropy(logits.detach().numpy(), 1), rel=1e-4)
 
 
 @pytest.mark.parametrize("detach", [True, False])

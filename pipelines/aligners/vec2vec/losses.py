@@ -1,4 +1,4 @@
-"""Losses of vec2vec. Where the paper (section 4) and the official code differ, both forms are here.
+"""Losses of vec2vec. Where the paper (section 3.2) and the official code differ, both forms are here.
 
 x: (n, d), a batch of one encoder. y: (n, d or e), the same texts after the networks.
 real (n, 1), fake (m, 1): logits of a discriminator. All losses are scalars.

@@ -31,12 +31,12 @@ class Settings(Checked):
     width: Count = 1024  # of hidden layers
     adapter_depth: Natural = 3  # 0: one matrix per encoder, see `Tied`
     backbone_depth: Natural = 4  # 0: the identity
-    norm: Norm = "batch"  # after each middle layer of an MLP; depths 1 and 2 have none
+    norm: Norm = "batch"  # after each middle layer of an MLP; depths 1 and 2 have none; paper: layer
     dropout: Annotated[float, Bounds(ge=0, lt=1)] = 0.1  # not in the paper; `recipe: paper` has 0
     disc_width: Count = 1024  # of the discriminators' hidden layers
     disc_depth: Count = 5  # layers of a discriminator
     # losses
-    gan: Gan = "least_squares"  # the adversarial loss
+    gan: Gan = "least_squares"  # the adversarial loss; paper: vanilla, here with labels smoothed to .9 and .1
     swapped_labels: bool = True  # label real vectors 0 and fake ones 1; paper: False
     latent_discriminators: Literal["one", "both"] = "one"  # paper: both, see `Training`
     error: Error = "cosine"  # of reconstruction and cycle; paper: squared
@@ -102,9 +102,11 @@ class Settings(Checked):
         return min(1.0, (step + self.warmup_from) / self.warmup) if self.warmup else 1.0
 
 
-# The paper's objective: section 4 of arXiv 2505.12540
+# The paper's networks and objective: sections 3.1 and 3.2 of arXiv 2505.12540
 PAPER = {
+    "norm": "layer",
     "dropout": 0.0,
+    "gan": "vanilla",
     "swapped_labels": False,
     "latent_discriminators": "both",
     "error": "squared",
