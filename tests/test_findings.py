@@ -60,11 +60,15 @@ def changed(row, **keys):
     return row.model_copy(update=keys)
 
 
-def judged(name, label, seeds=2):
-    """Write the verdict of a fit: `label` for every seed."""
-    by_seed = {str(seed): {"label": label, "score": 0.5, "agreement": 0.25} for seed in range(seeds)}
-    verdict = {"verdict": 0.5, "aligned": float(label == "aligned"), "by seed": by_seed}
-    store.write_metrics("align", name, {"seeds": seeds} | verdict)
+def verdict(label, seeds=2, score=0.5):
+    """Return the metrics of a fit: `label` for every seed."""
+    by_seed = {str(seed): {"label": label, "score": score, "agreement": 0.25} for seed in range(seeds)}
+    aligned = float(label == "aligned")
+    return {"seeds": seeds, "verdict": score, "aligned": aligned, "by seed": by_seed}
+
+
+def judged(name, label, seeds=2, **counts):
+    store.write_metrics("align", name, verdict(label, seeds) | counts)
 
 
 def translated(shares=(0.9, 0.92), label="aligned"):
@@ -151,12 +155,39 @@ def test_a_failed_verdict_is_said_first(study):
         "at most, and a fit mostly works with 10,000 on either), more "
         "`restarts`, `match_in: smaller`, known `pairs`."
     )
-    rival = what_to_try(study, study.align["rival"])  # of another aligner
+    rival = what_to_try(study, "rival")  # of another aligner
     assert "match_in" not in rival
     assert "pairs" not in rival
-    split = what_to_try(study, changed(study.align["blind"], splits=("test", "train")))
-    assert "half at most" not in split
-    assert "pairs" not in split
+    study.align["split"] = changed(study.align["blind"], splits=("test", "train"))
+    assert "half at most" not in what_to_try(study, "split")
+    judged("rival", "aligned")
+    first = "No measured unpaired translator is judged aligned for most of its seeds. one -> two on mails"
+    assert sentence(study).startswith(first)
+
+
+@pytest.mark.parametrize("changes", [{"splits": ("test", "train")}, {"target": "tweets-two"}])
+def test_pairs_are_advised_only_where_a_row_may_have_them(study, changes):
+    study.align["other"] = changed(study.align["blind"], **changes)
+    assert "`pairs`" in what_to_try(study, "blind")
+    assert "`pairs`" not in what_to_try(study, "other")
+
+
+@pytest.mark.parametrize(
+    ("rows", "limit", "enough"), [(20400, None, True), (20300, None, False), (20400, 9000, False)]
+)
+def test_more_texts_are_advised_where_a_side_has_few(study, rows, limit, enough):
+    store.write_metrics("collect", "mails", {"rows": rows, "test": 400})
+    study.align["blind"] = changed(study.align["blind"], limit=limit)
+    assert ("more texts" not in what_to_try(study, "blind")) == enough
+
+
+def test_an_aligned_translator_measured_elsewhere_comes_before_a_failed_one(study):
+    translated([0.01, 0.02], "failed")
+    judged("rival", "aligned")  # fitted on tweets
+    study.evaluate["cross"] = changed(study.evaluate["blind"], translator="rival")
+    store.write_metrics("evaluate", "cross", {"top1": 0.8, "pairs": 4096, "seeds": 2})
+    assert sentence(study).startswith("one -> two on mails (the user's own): 80 % of 4,096 held-out texts")
+    assert "The verdict on tweets, the corpus of the fit, says: 2 of 2 seeds aligned." in sentence(study)
 
 
 def test_random_halves_are_named(study):
@@ -169,6 +200,14 @@ def test_random_halves_are_named(study):
     store.write_metrics("evaluate", "apart", {"top1": 0.02, "pairs": 4096, "seeds": 2})
     judged("apart", "failed")
     assert "documents. With no document on both sides, apart reaches 2.0 %." in sentence(study)
+    judged("apart", "failed", shared_documents=7)  # its splits share documents
+    assert "With no document on both sides" not in sentence(study)
+    judged("blind", "failed")
+    judged("apart", "aligned", shared_documents=7)
+    assert (
+        "without a pair. Each translated vector ranks all target vectors (apart, mean of 2 seeds). Both "
+        "sides have texts of the same documents." in sentence(study)
+    )
 
 
 @pytest.mark.parametrize("label", ["failed", "aligned"])
@@ -205,14 +244,43 @@ def test_a_verdict_is_no_finding_beside_a_measured_map(study):
     assert not judgement(changed(study, evaluate={"sighted": study.evaluate["sighted"]}))
 
 
-def test_vectors_of_the_fit_are_not_called_held_out(study):
+@pytest.mark.parametrize(
+    ("dump", "said"), [("dump-theirs", "dump (vectors without text)"), ("mails-small", "mails (the user's own)")]
+)
+def test_a_finding_is_of_vectors_translated_to_the_attacker(own_folder, dump, said):
+    """The other direction of a joint fit is judged, too, and even better."""
+    own, aligner = ["mails-one", "mails-two"], {"aligner": "wasserstein_procrustes"}
+    used = ("study", "corpora", "encoders", "finetune", "train_image_text")
+    rows = {key: ROWS[key] for key in used}
+    rows["corpora"] = rows["corpora"] | {"dump": {"source": "vectors", "path": "x"}}
+    rows["encoders"] = rows["encoders"] | {"theirs": {"source": "given", "path": "x"}}
+    rows["align"] = {"back": aligner | {"source": "mails-one", "target": "dump-theirs"}}
+    rows["align_jointly"] = {"all": aligner | {"spaces": [dump, *own], "paired": own}}
+    study = params.Study.model_validate(rows)
+    judged("back", "aligned")
+    assert findings(study) == []
+    pairs = study.align_jointly["all"].pairs()
+    verdicts = {f"{a}/{b}": verdict("aligned", score=0.5 if a == dump else 0.9) for a, b in pairs}
+    store.write_metrics("align_jointly", "all", verdicts)
+    assert sentence(study).startswith(f"Vectors of {said} were translated to one")
+    assert "`pairs`" not in what_to_try(study, f"all/{dump}/mails-one")
+
+
+@pytest.mark.parametrize(
+    ("split", "fit", "said"),
+    [
+        ("train", {}, "4,096 texts of the fit are found"),
+        ("train", {"limit": 1000}, "4,096 texts, some of them of the fit, are found"),
+        (None, {}, "4,096 texts, some of them of the fit, are found"),
+        ("test", {"limit": 1000}, "4,096 held-out texts are found"),
+        ("train", {"source": "tweets-one"}, "4,096 texts, some of them of the fit, are found"),
+    ],
+)
+def test_vectors_of_the_fit_are_not_called_held_out(study, split, fit, said):
     translated()
-    row = changed(study.evaluate["blind"], split="train")
-    seen = changed(study, evaluate=study.evaluate | {"blind": row})
-    assert "4,096 texts of the fit are found" in sentence(seen)
-    fit = changed(study.align["blind"], source=next(iter(study.embed)), splits=None)
-    half = changed(seen, align=study.align | {"blind": fit})
-    assert "held-out" not in sentence(half).partition(" are found")[0]
+    study.evaluate["blind"] = changed(study.evaluate["blind"], split=split)
+    study.align["blind"] = changed(study.align["blind"], **fit)
+    assert said in sentence(study)
 
 
 @pytest.mark.parametrize(

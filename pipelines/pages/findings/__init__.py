@@ -1,8 +1,8 @@
 """What a study found, in sentences that need no table: at most one finding for each kind of result.
 
-If several rows compete, one rule selects. Translators: measured on the corpus of their fit, judged aligned,
+If several rows compete, one rule selects. Translators: judged aligned, measured on the corpus of their fit,
 on real texts, without a document on both sides, then the best top-1. Attacks: the highest above their floor,
-by the lower end of the interval. Encoders trained here: the best on test pairs. Generated texts are marked
+by the lower end of the interval. Encoders trained here: the best on dev pairs. Generated texts are marked
 GENERATED; what no attacker has is marked ORACLE.
 """
 

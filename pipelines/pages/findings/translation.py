@@ -16,7 +16,7 @@ from pipelines.pages.findings.finding import (
 from pipelines.pages.tables import ENOUGH, measured, percent
 from pipelines.pages.tables.translation import title, unmeasured
 from pipelines.runtime import store
-from pipelines.study import Align, Evaluate, aligner_module
+from pipelines.study import Align, AlignJointly, Evaluate, aligner_module
 from pipelines.study.params import Study
 
 
@@ -30,15 +30,11 @@ class Translation(NamedTuple):
     labels: Counter[str]  # verdicts of the translator's seeds
     on_fit_corpus: bool  # measured on the corpus that the verdict is about
     real: bool  # the corpus is not generated
+    apart: bool  # no document has texts on both sides of the fit
 
     @property
     def aligned(self) -> bool:
         return mostly_aligned(self.labels)
-
-    @property
-    def apart(self) -> bool:
-        """Say whether the fit has no document on both sides."""
-        return self.fit.halves == "documents"
 
     @property
     def share(self) -> str:
@@ -48,29 +44,27 @@ class Translation(NamedTuple):
 def translation(study: Study) -> Finding | None:
     """Describe the best unpaired translator, beside an oracle and the untranslated vectors of the same pairs.
 
-    Better is, in this order: measured on the corpus of the fit, aligned, of real texts, without a document on
+    Better is, in this order: aligned, measured on the corpus of the fit, of real texts, without a document on
     both sides, of higher top-1.
     """
     every = translations(study)
     unpaired = [m for m in every if m.fit.supervision == "unpaired"]
     if not unpaired:
         return None
-    best = max(unpaired, key=lambda m: (m.on_fit_corpus, m.aligned, m.real, m.apart, m.metrics["top1"]))
+    best = max(unpaired, key=lambda m: (m.aligned, m.on_fit_corpus, m.real, m.apart, m.metrics["top1"]))
     row, fit, pairs, spaces = best.row, best.fit, best.metrics["pairs"], study.spaces()
     source, target = encoders(study, row)
-    fitted = fit.splits or ("train",)  # the splits that the fit saw texts of
-    of_fit = spaces[row.source].corpus in study.corpora_of(fit)
-    seen = of_fit and row.split in (None, *fitted)
     among = "all" if pairs <= row.batch else f"at most {row.batch:,}"
-    sentences = [] if best.aligned else ["No unpaired translator is judged aligned."]
+    sentences = [] if best.aligned else [none_aligned(study)]
     sentences += [
         f"{source} -> {target} on {of_corpus(study, spaces[row.source].corpus)}: {best.share} of {pairs:,} "
-        f"{'texts of the fit' if seen else 'held-out texts'} are found at rank 1 without a pair.",
+        f"{kind_of_texts(study, best)} are found at rank 1 without a pair.",
         f"Each translated vector ranks {among} target vectors "
         f"({row.translator}, {seeds_of(best.metrics['seeds'])}).",
     ]
     if not best.apart:
-        sentences.append("The fit is of random halves: both sides have texts of the same documents.")
+        both = "The fit is of random halves: both" if fit.halves == "rows" else "Both"
+        sentences.append(f"{both} sides have texts of the same documents.")
         if apart := best_rival([m for m in every if m.apart], best, "unpaired"):
             sentences.append(f"With no document on both sides, {apart.row.translator} reaches {apart.share}.")
     if oracle := best_rival(every, best, "oracle"):
@@ -85,7 +79,7 @@ def translation(study: Study) -> Finding | None:
         )
         sentences.append(f"The verdict{where} says: {counted(best.labels)}.")
     if not best.aligned:
-        sentences.append(what_to_try(study, fit))
+        sentences.append(what_to_try(study, row.translator))
     return finding(
         sentences, picture_path("evaluate", best.name, "spaces"), title(study, row.source, row.target)
     )
@@ -96,11 +90,31 @@ def translations(study: Study) -> list[Translation]:
     judged, spaces, fits, out = store.alignments(study), study.spaces(), study.translators(), []
     for name, (row, metrics) in measured(study, "evaluate").items():
         fit, corpus = fits[row.translator], spaces[row.source].corpus
-        labels = verdicts(judged.get(row.translator, {}))
+        verdict = judged.get(row.translator, {})
+        apart = fit.halves == "documents" and not verdict.get("shared_documents")
         on_fit_corpus = study.corpora_of(fit) == [corpus]
         real = study.corpora[corpus].source != "synthetic"
-        out.append(Translation(name, row, metrics, fit, labels, on_fit_corpus, real))
+        out.append(Translation(name, row, metrics, fit, verdicts(verdict), on_fit_corpus, real, apart))
     return out
+
+
+def none_aligned(study: Study) -> str:
+    """Say that no measured translator is aligned, or that none at all is."""
+    fits, judged = study.translators(), store.alignments(study)
+    if any(verdicts(m)["aligned"] for name, m in judged.items() if fits[name].supervision == "unpaired"):
+        return "No measured unpaired translator is judged aligned for most of its seeds."
+    return "No unpaired translator is judged aligned."
+
+
+def kind_of_texts(study: Study, m: Translation) -> str:
+    """Say whether the fit saw the measured texts: none, all or some of them."""
+    fitted = m.fit.splits or ("train",)  # the splits that the fit saw texts of
+    of_fit = study.spaces()[m.row.source].corpus in study.corpora_of(m.fit)
+    if not of_fit or m.row.split not in (None, *fitted):
+        return "held-out texts"
+    unlimited = all(limit is None or limit >= m.metrics["pairs"] for limit in m.fit.limits)
+    every = m.row.split and m.on_fit_corpus and unlimited
+    return "texts of the fit" if every else "texts, some of them of the fit,"
 
 
 def best_rival(every: list[Translation], best: Translation, supervision: str) -> Translation | None:
@@ -120,7 +134,9 @@ def judgement(study: Study) -> Finding | None:
     judged = {
         name: metrics
         for name, metrics in unmeasured(study).items()
-        if fits[name].supervision == "unpaired" and fits[name].source not in evaluated
+        if fits[name].supervision == "unpaired"
+        and fits[name].source not in evaluated
+        and to_attacker(study, name)
     }
     if not judged:
         return None
@@ -131,25 +147,52 @@ def judgement(study: Study) -> Finding | None:
         f"Vectors of {of_corpus(study, source.corpus)} were translated to {target.encoder} without a pair "
         f"({best}).",
         f"No true pairs measure this. The verdict, which needs none, says: {counted(labels)}.",
-        readable if labels["aligned"] or labels["partial"] else what_to_try(study, fits[best]),
+        readable if labels["aligned"] or labels["partial"] else what_to_try(study, best),
     ]
     return finding(sentences, None, "Verdicts")
 
 
-def what_to_try(study: Study, fit: Align) -> str:
-    """Say what to change in a row of align whose fits are not aligned."""
+def to_attacker(study: Study, name: str) -> bool:
+    """Return whether a translator's target may be an attacker's space.
+
+    It is not if the target has given vectors, or if the row's `paired` spaces, an attacker's own, lack it.
+    """
+    target, joint = study.translators()[name].target, joint_row(study, name)
+    given = study.corpora[study.spaces()[target].corpus].source == "vectors"
+    return not given and (joint is None or not joint.paired or target in joint.paired)
+
+
+def joint_row(study: Study, name: str) -> AlignJointly | None:
+    """Return the row of align_jointly that has made a translator."""
+    return study.align_jointly.get(name.partition("/")[0])
+
+
+def what_to_try(study: Study, name: str) -> str:
+    """Say what to change in a row whose fits are not aligned."""
+    fit, joint = study.translators()[name], joint_row(study, name)
     collected = store.read_metrics("collect", study.corpora)
     counts = {corpus: Counter(collected.get(corpus)) for corpus in study.corpora_of(fit)}
-    rows = " and ".join(  # a row with splits may see every text, others see none that is held out
-        f"{n['rows'] - (0 if fit.splits else n['test']):,} of {corpus}" for corpus, n in counts.items()
-    )
-    most = "" if fit.splits else "a side sees half at most, and "
-    settings = ["more `restarts`"]
+    advice = ["more `restarts`"]
+    if not enough_texts(study, name, counts):
+        rows = " and ".join(  # a row with splits may see every text, others see none that is held out
+            f"{n['rows'] - (0 if fit.splits else n['test']):,} of {corpus}" for corpus, n in counts.items()
+        )
+        most = "" if fit.splits else "a side sees half at most, and "
+        advice.insert(0, f"more texts ({rows}; {most}a fit mostly works with {ENOUGH:,} on either)")
     if getattr(fit.settings, "match_in", None) == "target":
-        settings.append("`match_in: smaller`")
-    if aligner_module(fit.aligner).USES_PAIRS and not fit.splits:
-        settings.append("known `pairs`")
-    return (
-        f"To try, in this order: more texts ({rows}; {most}a fit mostly works "
-        f"with {ENOUGH:,} on either), {', '.join(settings)}."
-    )
+        advice.append("`match_in: smaller`")
+    shared = joint is None and len(counts) == 1 and not fit.splits  # only then a row may have known pairs
+    if shared and aligner_module(fit.aligner).USES_PAIRS:
+        advice.append("known `pairs`")
+    return f"To try, in this order: {', '.join(advice)}."
+
+
+def enough_texts(study: Study, name: str, counts: dict[str, Counter[str]]) -> bool:
+    """Return whether both sides of a fit have ENOUGH texts. counts: the metrics of `collect` by corpus."""
+    fit, joint = study.translators()[name], joint_row(study, name)
+    parts = (joint.parts or joint.sides) if joint else 2
+    sizes = [limit for limit in fit.limits if limit]
+    for n in counts.values():
+        train = n["rows"] - n["test"]
+        sizes.append(min(train, n["test"]) if fit.splits else train // parts)  # other splits are not counted
+    return min(sizes) >= ENOUGH
