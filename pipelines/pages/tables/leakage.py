@@ -34,8 +34,9 @@ INVERSION_LEGEND = f"""Texts written from vectors alone. The *ceiling* inverts t
 first guess. *Corrected* is the best text of a search that starts from it, often from others, too, and queries
 the encoder. *Retrieved* is the nearest of the attacker's own texts; *consensus* is the one that the nearest
 agree on. A row may add facts to the *corrected* text and to the *consensus*. Mean ± standard error over
-documents. Facts are recovered/recoverable;
-*facts stated* counts those in a guess, right or wrong. Facts *{UNKNOWN}* cannot be copied from there.
+documents. Facts are recovered/recoverable. Facts beyond the tokens that the encoder reads count as
+recoverable, too. *Facts stated* counts those in a guess, right or wrong. Facts *{UNKNOWN}* cannot be copied
+from there.
 {INTERVAL}"""
 
 
