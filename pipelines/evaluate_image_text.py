@@ -56,7 +56,7 @@ def evaluate_image_text(name: str, row: EvaluateImageText, study: params.Study, 
         run.artifact(plots / "pmi.csv")
     metrics = {key: seeds[key].mean() for key in seeds.columns if key != "seed"}
     if len(seeds) > 1:
-        varying = [key for key in metrics if not key.endswith(("_error", "rank_limit", "width"))]
+        varying = [key for key in metrics if not key.endswith(("_error", "limit", "width", "classified"))]
         metrics |= {f"{key}_std": seeds[key].std() for key in varying}
     metrics |= {"test": len(test), "seeds": len(seeds)}
     store.write_metrics("evaluate_image_text", name, metrics)
@@ -98,8 +98,8 @@ def measure(
 def classification(
     model: DualEncoder, words: Words, row: EvaluateImageText, train: pl.DataFrame, test: pl.DataFrame
 ) -> tuple[dict[str, Tensor], dict[str, float]]:
-    """Classify images zero-shot and by a linear classifier. -> whether each is right, (n,); linear_width: how
-    many features the classifier sees
+    """Classify images with exactly one label, zero-shot and by a linear classifier. -> whether each is right,
+    (n,); classified: n; linear_width: how many features the classifier sees
 
     Raise BadInput for fewer than two classes.
     """
@@ -109,12 +109,13 @@ def classification(
         raise BadInput(f"{len(classes)} class among the images with one label; two are needed")
     sets = image_sets(model, test)
     scores = {"zero_shot": zero_shot(model, words, sets, numbered(true_labels), classes, row.templates)}
+    numbers: dict[str, float] = {"classified": len(test)}
     if len(train) < LEAST:
-        return scores, {}
+        return scores, numbers
     seen, new = (probe_features(model, of, row.features) for of in (image_sets(model, train), sets))
     where = f"corpus {row.corpus}, images"
     scores["linear"] = linear_correct(where, seen, train["label"].to_numpy(), new, true_labels)
-    return scores, {"linear_width": seen.shape[1]}
+    return scores, numbers | {"linear_width": seen.shape[1]}
 
 
 def some(frame: pl.DataFrame, most: int) -> pl.DataFrame:

@@ -109,6 +109,10 @@ def labelled(read, floor, name="topics", error=0.0, documents=900):
     store.write_metrics("attributes", name, {"name": scores} | sizes)
 
 
+def trained(name, before, dev):
+    store.write_metrics("finetune", name, {"before": {"spearman": before}, "dev": {"spearman": dev}})
+
+
 def sentence(study):
     (finding,) = findings(study)
     return finding.sentence
@@ -245,7 +249,8 @@ def test_a_verdict_is_no_finding_beside_a_measured_map(study):
 
 
 @pytest.mark.parametrize(
-    ("dump", "said"), [("dump-theirs", "dump (vectors without text)"), ("mails-small", "mails (the user's own)")]
+    ("dump", "said"),
+    [("dump-theirs", "dump (vectors without text)"), ("mails-small", "mails (the user's own)")],
 )
 def test_a_finding_is_of_vectors_translated_to_the_attacker(own_folder, dump, said):
     """The other direction of a joint fit is judged, too, and even better."""
@@ -366,20 +371,42 @@ def test_a_table_follows_the_titles_of_measures(study, monkeypatch):
 
 
 def test_a_trained_encoder_stands_beside_its_untrained_self(study):
-    store.write_metrics("finetune", "small", {"before": {"spearman": 80.49}, "dev": {"spearman": 87.5}})
+    trained("small", 80.49, 87.5)
     assert "the Spearman correlation of small from 80.5 (untrained) to 87.5" in sentence(study)
     for name, spearman in (("small", 84.84), ("one", 96.52)):
         store.write_metrics("similarity", name, {"pairs": 1000, "spearman": spearman})
     assert "On 1,000 other pairs it is 84.8." in sentence(study)
+    store.write_metrics("similarity", "small", {"pairs": 1000, "spearman": math.nan})
+    assert "other pairs" not in sentence(study)
+
+
+@pytest.mark.parametrize(
+    ("before", "chosen", "by"),
+    [
+        (50.0, "other from 50.0", "the step, and this encoder as the best of 2 (1 seed)."),
+        (math.nan, "small from 80.5", "the step (1 seed)."),
+    ],
+)
+def test_an_encoder_is_chosen_by_one_corpus_of_dev_pairs(study, before, chosen, by):
+    study.finetune["other"] = study.finetune["small"]
+    study.finetune["easy"] = changed(study.finetune["small"], dev="tweets")
+    for row in (("small", 80.49, 87.5), ("other", before, 88.0), ("easy", 80.0, 99.0)):
+        trained(*row)
+    store.write_metrics("similarity", "small", {"pairs": 1000, "spearman": 99.0})
+    assert chosen in sentence(study)
+    assert f"which also chose {by}" in sentence(study)
 
 
 def test_point_sets_stand_beside_single_vectors(study):
     for name, accuracy in (("points", 0.53), ("vector", 0.62)):
-        metrics = {"zero_shot": accuracy, "zero_shot_error": 0.04, "test": 500, "seeds": 1}
+        metrics = {"zero_shot": accuracy, "zero_shot_error": 0.04, "seeds": 1}
+        metrics |= {"test": 500, "classified": 62}
         store.write_metrics("evaluate_image_text", name, metrics)
     said = sentence(study)
-    assert "scenes (GENERATED) is 53 % ± 8 with weighted point sets (points, 16-d, 1 seed)" in said
+    assert "accuracy on the 62 images of scenes (GENERATED) with exactly one label is 53 % ± 8 with" in said
+    assert "53 % ± 8 with weighted point sets (points, 16-d, 1 seed)" in said
     assert "62 % ± 8 with single vectors, as in CLIP (vector, 16-d, 1 seed)" in said
+    assert "62 images have exactly one label." in images.image_text_table(study)
 
 
 def test_findings_come_first_and_link_to_their_tables(study):
@@ -403,6 +430,15 @@ def test_two_attacks_of_one_name_have_a_table_each(study):
     rows = {"attributes": {"mails": {"translator": "blind", "corpus": "mails"}}}
     found = findings(params.Study.model_validate(ROWS | rows))
     assert len({anchor for _, _, anchor in found}) == 2
+
+
+def test_attacks_are_counted_among_their_kind(study):
+    for name, translator in (("low", "blind"), ("sighted", "sighted"), ("known", "sighted")):
+        study.attributes[name] = changed(study.attributes["topics"], translator=translator)
+    for name, read in {"topics": 0.3, "low": 0.1, "sighted": 0.6, "known": 0.2}.items():
+        labelled(read, 0.208, name)
+    said = "This is the strongest of 2 such attacks; 1 at or below the floor by this measure."
+    assert said in sentence(study)
 
 
 def test_the_same_results_give_the_same_bytes(study):

@@ -200,6 +200,7 @@ def test_measures_of_an_untrained_model(frame):
     measures = EvaluateImageText(encoders="e", corpus="scenes", templates=("a {}", "a small {}"), features=8)
     numbers, (scores, pmi) = evaluate_image_text.measure(model, words, measures, seen, test)
     assert {"zero_shot", "linear", "image_to_text_r5", "rank_limit"} <= set(numbers)
+    assert numbers["classified"] == (test["labels"].list.len() == 1).sum()
     assert numbers["linear_width"] == settings.head.dim + measures.features
     assert numbers["pmi_correlation"] == pytest.approx(np.corrcoef(scores.flatten(), pmi.flatten())[0, 1])
     one_class = test.with_columns(labels=pl.lit(["cat"]))

@@ -1,5 +1,6 @@
 """Findings about encoders: what two share, what training changed, point sets beside single vectors."""
 
+import math
 from typing import Any
 
 from pipelines.measures.geometry import NEIGHBOURS
@@ -48,23 +49,24 @@ def geometry(study: Study) -> Finding | None:
 
 
 def training(study: Study) -> Finding | None:
-    """Compare an encoder before and after training here: the best on test pairs, else on dev pairs."""
-    trained = {n: (row, metrics) for n, (row, metrics) in measured(study, "finetune").items() if row.steps}
+    """Compare an encoder before and after training here: the best on the dev pairs of the first one."""
+    every = measured(study, "finetune").items()
+    trained = {n: (row, m) for n, (row, m) in every if row.steps and finite(m["before"], m["dev"])}
     if not trained:
         return None
-    dev = {name: metrics["dev"] for name, (_, metrics) in trained.items()}
-    tests = {name: metrics for name in trained if (metrics := test_metrics(study, name))}
-    best_on = tests or dev
-    name = max(best_on, key=lambda n: best_on[n]["spearman"])
+    dev = next(row.dev for row, _ in trained.values())
+    scores = {n: m["dev"]["spearman"] for n, (row, m) in trained.items() if row.dev == dev}
+    name = max(scores, key=lambda n: scores[n])
     row, metrics = trained[name]
+    best = f", and this encoder as the best of {len(scores)}" if len(scores) > 1 else ""
     sentences = [
         f"SimCSE on {of_corpus(study, row.corpus)} takes the Spearman correlation of {name} from "
-        f"{metrics['before']['spearman']:.1f} ({start(row)}) to {dev[name]['spearman']:.1f}.",
-        f"This is times 100, on the dev pairs of {of_corpus(study, row.dev)}, which also chose the step "
+        f"{metrics['before']['spearman']:.1f} ({start(row)}) to {scores[name]:.1f}.",
+        f"This is times 100, on the dev pairs of {of_corpus(study, dev)}, which also chose the step{best} "
         "(1 seed).",
     ]
-    if tests:
-        sentences.append(f"On {tests[name]['pairs']:,} other pairs it is {tests[name]['spearman']:.1f}.")
+    if test := test_metrics(study, name):
+        sentences.append(f"On {test['pairs']:,} other pairs it is {test['spearman']:.1f}.")
     return finding(sentences, picture_path("finetune", name, "curve"), "Trained here")
 
 
@@ -75,8 +77,13 @@ def test_metrics(study: Study, name: str) -> dict[str, Any] | None:
         own_pooling = row.pooling is None and encoder.pooling is None and encoder.layer is None
         of_dev_corpus = row.corpus == study.finetune[name].dev and row.split not in (None, "dev")
         if Made.maker(encoder.path) == ("finetune", name) and own_pooling and of_dev_corpus:
-            return metrics
+            return metrics if finite(metrics) else None
     return None
+
+
+def finite(*metrics: dict[str, Any]) -> bool:
+    """Return whether the correlations are finite: those of constant scores are not."""
+    return all(math.isfinite(m["spearman"]) for m in metrics)
 
 
 def image_text(study: Study) -> Finding | None:
@@ -104,7 +111,8 @@ def image_text(study: Study) -> Finding | None:
             score = f"{percent(metrics['zero_shot'])} ± {100 * Z * metrics['zero_shot_error']:.0f}"
             scores.append(f"{score} with {KINDS[kind]} ({name}, {dim}-d, {seeds_of(metrics['seeds'])})")
     sentences = [
-        f"Zero-shot accuracy on images of {of_corpus(study, first_row.corpus)} is {' and '.join(scores)}.",
+        f"Zero-shot accuracy on the {first_metrics['classified']:,.0f} images of "
+        f"{of_corpus(study, first_row.corpus)} with exactly one label is {' and '.join(scores)}.",
         "The encoders of images and captions were trained here from scratch; ± is half a 95 % interval over "
         "images.",
     ]

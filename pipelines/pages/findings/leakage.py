@@ -76,19 +76,25 @@ def inversion(study: Study) -> Finding | None:
 
 
 def attack(study: Study, verb: str, name: str, leaks: Leaks, sentences: list[str]) -> Finding:
-    """Return the finding of an attack, which also says how many attacks there are."""
-    if len(leaks) > 1:
-        at_floor = sum(not leak.above_zero for _, leak in leaks.values())
-        most = f"This is the strongest of {len(leaks)} such attacks"
-        sentences.append(f"{most}; {at_floor} at floor level by this measure.")
+    """Return the finding of an attack, which also says how many attacks there are, or how many oracles."""
+    oracle = {n: of_oracle(study, row) for n, (row, _) in leaks.items()}
+    rivals = [leak for n, (_, leak) in leaks.items() if oracle[n] == oracle[name]]
+    if len(rivals) > 1:
+        no_leak = sum(not leak.above_zero for leak in rivals)
+        most = f"This is the strongest of {len(rivals)} such attacks"
+        sentences.append(f"{most}; {no_leak} at or below the floor by this measure.")
     heading = attack_title(study, verb, name, leaks[name][0])
     return finding(sentences, picture_path(verb, name, "floor"), heading)
 
 
 def strongest(study: Study, leaks: Leaks) -> str:
     """Return the attack highest above its floor, by its lower bound; an oracle's if there is no other."""
-    fits = study.translators()
-    return max(leaks, key=lambda n: (fits[leaks[n][0].translator].supervision != "oracle", leaks[n][1].low))
+    return max(leaks, key=lambda n: (not of_oracle(study, leaks[n][0]), leaks[n][1].low))
+
+
+def of_oracle(study: Study, row: Attributes | Invert) -> bool:
+    """Return whether an oracle translates the attacked vectors."""
+    return study.translators()[row.translator].supervision == "oracle"
 
 
 def by(study: Study, row: Attributes | Invert) -> str:

@@ -7,11 +7,12 @@ from pipelines.pages.tables import block, grouped, lower_is_better, numbers, ori
 from pipelines.study import EvaluateImageText, Head
 from pipelines.study.params import Study
 
-LEGEND = f"""These encoders were trained here from scratch. *Linear width* is the number of features that the
-linear classifier sees; it depends on the head. *Unexplained* is the share of the true PMI's
-variance that the similarity does not explain; *rank limit* is the share that no inner product of this
-dimension explains (oracle). R@k is the share of images, or of different captions, that have a right
-partner among the k nearest. Mean ± standard deviation over seeds. {lower_is_better(shown(MEASURES))}"""
+LEGEND = f"""These encoders were trained here from scratch. *Zero-shot* and *linear* are of the images with
+exactly one label. *Linear width* is the number of features that the linear classifier sees; it depends on the
+head. *Unexplained* is the share of the true PMI's variance that the similarity does not explain; *rank limit*
+is the share that no inner product of this dimension explains (oracle). R@k is the share of images, or of
+different captions, that have a right partner among the k nearest. Mean ± standard deviation over seeds.
+{lower_is_better(shown(MEASURES))}"""
 
 
 def image_text_table(study: Study) -> list[str]:
@@ -26,7 +27,9 @@ def image_text_table(study: Study) -> list[str]:
         ]
         first, *more = of_corpus
         header = ["row", "head", "seeds", *(c.title for c in columns)]
-        blocks += block(image_text_title(study, corpus, metrics[0]["test"]), header, rows)
+        one_label = metrics[0].get("classified")
+        about = [f"{one_label:.0f} images have exactly one label.", ""] if one_label else []
+        blocks += block(image_text_title(study, corpus, metrics[0]["test"]), header, rows, *about)
         blocks += drawn("evaluate_image_text", first, "zero-shot")
         for name in [first, *more[:1]]:
             blocks += drawn("evaluate_image_text", name, "pmi")
