@@ -140,7 +140,7 @@ def zero_shot(study: Study) -> None:
     """Draw all encoders that were measured on a corpus, once: for the corpus's first row."""
     for corpus, every in grouped(study, "evaluate_image_text", "corpus").items():
         shares = {
-            name: Interval.student(m["zero_shot"], m["zero_shot_error"], m["test"]).within(0, 1)
+            name: Interval.student(m["zero_shot"], m["zero_shot_error"], m["classified"]).within(0, 1)
             for name, (_, m) in every.items()
             if "zero_shot" in m
         }
