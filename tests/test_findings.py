@@ -176,15 +176,6 @@ def test_pairs_are_advised_only_where_a_row_may_have_them(study, changes):
     assert "`pairs`" not in what_to_try(study, "other")
 
 
-@pytest.mark.parametrize(
-    ("rows", "limit", "enough"), [(20400, None, True), (20300, None, False), (20400, 9000, False)]
-)
-def test_more_texts_are_advised_where_a_side_has_few(study, rows, limit, enough):
-    store.write_metrics("collect", "mails", {"rows": rows, "test": 400})
-    study.align["blind"] = changed(study.align["blind"], limit=limit)
-    assert ("more texts" not in what_to_try(study, "blind")) == enough
-
-
 def test_an_aligned_translator_measured_elsewhere_comes_before_a_failed_one(study):
     translated([0.01, 0.02], "failed")
     judged("rival", "aligned")  # fitted on tweets

@@ -169,30 +169,17 @@ def joint_row(study: Study, name: str) -> AlignJointly | None:
 
 def what_to_try(study: Study, name: str) -> str:
     """Say what to change in a row whose fits are not aligned."""
-    fit, joint = study.translators()[name], joint_row(study, name)
+    fit = study.translators()[name]
     collected = store.read_metrics("collect", study.corpora)
     counts = {corpus: Counter(collected.get(corpus)) for corpus in study.corpora_of(fit)}
-    advice = ["more `restarts`"]
-    if not enough_texts(study, name, counts):
-        rows = " and ".join(  # a row with splits may see every text, others see none that is held out
-            f"{n['rows'] - (0 if fit.splits else n['test']):,} of {corpus}" for corpus, n in counts.items()
-        )
-        most = "" if fit.splits else "a side sees half at most, and "
-        advice.insert(0, f"more texts ({rows}; {most}a fit mostly works with {ENOUGH:,} on either)")
+    rows = " and ".join(  # a row with splits may see every text, others see none that is held out
+        f"{n['rows'] - (0 if fit.splits else n['test']):,} of {corpus}" for corpus, n in counts.items()
+    )
+    most = "" if fit.splits else "a side sees half at most, and "
+    advice = [f"more texts ({rows}; {most}a fit mostly works with {ENOUGH:,} on either)", "more `restarts`"]
     if getattr(fit.settings, "match_in", None) == "target":
         advice.append("`match_in: smaller`")
-    shared = joint is None and len(counts) == 1 and not fit.splits  # only then a row may have known pairs
+    shared = len(counts) == 1 and not fit.splits and not joint_row(study, name)  # else `pairs` are refused
     if shared and aligner_module(fit.aligner).USES_PAIRS:
         advice.append("known `pairs`")
     return f"To try, in this order: {', '.join(advice)}."
-
-
-def enough_texts(study: Study, name: str, counts: dict[str, Counter[str]]) -> bool:
-    """Return whether both sides of a fit have ENOUGH texts. counts: the metrics of `collect` by corpus."""
-    fit, joint = study.translators()[name], joint_row(study, name)
-    parts = (joint.parts or joint.sides) if joint else 2
-    sizes = [limit for limit in fit.limits if limit]
-    for n in counts.values():
-        train = n["rows"] - n["test"]
-        sizes.append(min(train, n["test"]) if fit.splits else train // parts)  # other splits are not counted
-    return min(sizes) >= ENOUGH
