@@ -11,14 +11,18 @@ def draw(cloud: Tensor, size: int, generator: torch.Generator) -> Tensor:
     return cloud[torch.randperm(len(cloud), generator=generator)[:size].to(cloud.device)]
 
 
+def _columns(matrices: Tensor, p: Tensor) -> Tensor:
+    """Return the columns of n matrices (n, C, C) in the order of p (n, C): M_{i p(j)}."""
+    return matrices.gather(2, p[:, None, :].expand(-1, p.shape[1], -1))
+
+
 def permuted(B: Tensor, p: Tensor) -> Tensor:
-    """B_{p(i) p(j)} for each of n matrices: B (n, C, C), p (n, C)."""
-    rows = B.gather(1, p[:, :, None].expand(-1, -1, B.shape[2]))
-    return rows.gather(2, p[:, None, :].expand(-1, p.shape[1], -1))
+    """Return B_{p(i) p(j)} for each of n matrices: B (n, C, C), p (n, C)."""
+    return _columns(B.gather(1, p[:, :, None].expand(-1, -1, B.shape[2])), p)
 
 
 def objective(A: Tensor, B: Tensor, p: Tensor, linear: Tensor | None = None) -> Tensor:
-    """sum_ij A_ij B_{p(i) p(j)} + sum_i linear_{i p(i)}: (n,). A, B, linear: (n, C, C), p: (n, C)."""
+    """Return sum_ij A_ij B_{p(i) p(j)} + sum_i linear_{i p(i)}. (n, C, C) and p (n, C) -> (n,)"""
     value = (A * permuted(B, p)).sum((-2, -1))
     return value if linear is None else value + linear.gather(2, p[:, :, None]).sum((-2, -1))
 
@@ -54,11 +58,6 @@ def _swap(move: Tensor, p: Tensor, Bp: Tensor, Lp: Tensor | None) -> None:
         x[batch, r], x[batch, s] = x[batch, s], x[batch, r]
 
 
-def _columns(linear: Tensor | None, p: Tensor) -> Tensor | None:
-    """Return linear_{i p(j)} (n, C, C): the columns in the order of p (n, C). None stays None."""
-    return None if linear is None else linear.gather(2, p[:, None, :].expand(-1, p.shape[1], -1))
-
-
 def ascend(
     A: Tensor, B: Tensor, p: Tensor, linear: Tensor | None = None, steps: int = 100
 ) -> tuple[Tensor, Tensor]:
@@ -67,7 +66,7 @@ def ascend(
     Returns the last p and its objective (n,).
     """
     p, C = p.clone(), p.shape[1]
-    Bp, Lp = permuted(B, p), _columns(linear, p)
+    Bp, Lp = permuted(B, p), None if linear is None else _columns(linear, p)
     least = 1e-6 * A.flatten(1).norm(dim=1) * B.flatten(1).norm(dim=1)  # below this a gain is rounding
     for _ in range(steps):
         gain, move = swap_gains(A, Bp, Lp).flatten(1).max(1)
@@ -110,7 +109,8 @@ def quadratic_assignment(
     tenures = torch.randint(low, high, (steps, runs, 2), generator=generator).to(A.device)
     A, B = A.repeat_interleave(restarts, 0), B.repeat_interleave(restarts, 0)
     linear = None if linear is None else linear.repeat_interleave(restarts, 0)
-    Bp, Lp, value = permuted(B, p), _columns(linear, p), objective(A, B, p, linear)
+    Bp, Lp = permuted(B, p), None if linear is None else _columns(linear, p)
+    value = objective(A, B, p, linear)
     best, best_p = value.clone(), p.clone()
     # [run, i, j]: the step from which row i may have partner j again
     until = torch.zeros(runs, C, C, dtype=torch.int64, device=A.device)
@@ -118,7 +118,7 @@ def quadratic_assignment(
     for step in range(steps if C > 1 else 0):
         gains = swap_gains(A, Bp, Lp)
         # Refuse a swap that returns both rows too early, unless it gives the best value so far
-        back = until.gather(2, p[:, None, :].expand(-1, C, -1)) > step  # [run, r, s]: r goes back to p(s)
+        back = _columns(until, p) > step  # [run, r, s]: r goes back to p(s)
         refused = back & back.mT & (value[:, None, None] + gains <= best[:, None, None])
         gain, move = gains.masked_fill(refused | same, -torch.inf).flatten(1).max(1)
         # If every swap is refused, swap the first row with itself
