@@ -133,22 +133,22 @@ def fit_row(verb: str, name: str, work: Work, in_common: Callable[[Pair], dict[s
 
     `verb` is the table, `name` the row. `in_common` counts what the texts of two spaces have in common.
     """
-    best, restart_metric = fit_until_aligned(work)
+    best, refits = fit_until_aligned(work)
     if distributed.rank() != 0:
         return
     log_other_ranks(work)
+    restarts = {"restarts": refits} if work.row.restarts else {}
     metrics, output = {}, work.folder / "translators"
     for pair, subfolder in work.subfolders.items():
         folder = output / subfolder  # `output` itself if subfolder is ""
         folder.mkdir(parents=True, exist_ok=True)
         for seed, candidate in best.items():
             save(candidate.fit[pair], folder / f"seed-{seed}")
-        # {} if nothing was judged
-        verdicts = {seed: fit.verdicts[pair] for seed, fit in best.items() if fit.verdicts}
+        verdicts = {seed: candidate.verdicts[pair] for seed, candidate in best.items() if work.judged}
         write_verdicts(folder, verdicts)
-        found = {"seeds": len(best)} | summary(verdicts) | restart_metric
+        found: dict[str, Any] = {"seeds": len(best)}
         if work.judged:
-            found |= in_common(pair)
+            found |= summary(verdicts) | restarts | in_common(pair)
         metrics[subfolder] = found
         where = f"alignment/{subfolder}".rstrip("/")
         for seed, verdict in verdicts.items():
@@ -161,14 +161,14 @@ def fit_row(verb: str, name: str, work: Work, in_common: Callable[[Pair], dict[s
     store.publish_folder(output, store.translators_path(name))
 
 
-def fit_until_aligned(work: Work) -> tuple[dict[int, Candidate], dict[str, int]]:
-    """Return the best fit of each seed, and the metric `restarts` if the row allows any.
+def fit_until_aligned(work: Work) -> tuple[dict[int, Candidate], int]:
+    """Return the best fit of each seed, and the number of refits, summed over the seeds.
 
     Judge each fit by its worst pair of spaces. Refit seeds that are not aligned, up to the row's `restarts`
-    times. The metric `restarts` is the number of these refits, summed over the seeds.
+    times.
     """
     if not work.judged:
-        return {seed: Candidate(fit) for seed, fit in fit_seeds(work, work.row.seeds, 0)[0]}, {}
+        return {seed: Candidate(fit) for seed, fit in fit_seeds(work, work.row.seeds, 0)[0]}, 0
     candidates: dict[int, list[Candidate]] = {seed: [] for seed in work.row.seeds}
     best: dict[int, Candidate] = {}
     fits, replicates = [], []  # of all restarts so far
@@ -190,23 +190,20 @@ def fit_until_aligned(work: Work) -> tuple[dict[int, Candidate], dict[str, int]]
         to_fit = distributed.broadcast(wrong)  # one decision for all processes
         if not to_fit:
             break
-    refits = sum(len(of_seed) - 1 for of_seed in candidates.values())
-    return best, {"restarts": refits} if work.row.restarts else {}
+    return best, len(fits) - len(candidates)
 
 
 def fit_seeds(
     work: Work, seeds: Sequence[int], restart: int
 ) -> tuple[list[tuple[int, Translators]], list[Translators]]:
-    """Return the fits of these seeds, each with its seed, and a new replicate if the row needs one
-    (`replicate_seed`).
+    """Return the fits of these seeds, each with its seed, and a new replicate if the row needs one.
 
     A wrong replicate makes a right fit look wrong, so each restart makes a new one.
     """
     draws = [Draw(seed, restart) for seed in seeds]
-    if work.judged:
-        seed = replicate_seed(work.row)
+    if work.judged and (seed := replicate_seed(work.row)) is not None:
         # Another seed, so other texts: some draws of texts are too hard for any restart
-        draws += [] if seed is None else [Draw(seed + restart, restart, replicate=True)]
+        draws.append(Draw(seed + restart, restart, replicate=True))
     # Each process makes its share
     mine = draws[distributed.rank() :: distributed.world_size()]
     run_fits([partial(stored_fit, work, draw) for draw in mine], work.row.aligner, work.clouds)
@@ -296,13 +293,11 @@ def write_verdicts(folder: Path, verdicts: Mapping[int, Verdict]) -> None:
 
 
 def summary(verdicts: Mapping[int, Verdict]) -> dict[str, Any]:
-    """Return metrics of the verdicts of all seeds; {} without verdicts.
+    """Return metrics of the verdicts of all seeds.
 
     `verdict`: mean score. `aligned`: share of aligned seeds. `share`: mean share of correctly mapped source
     vectors over seeds that are aligned or partial, 0 if none is. `by seed`: each verdict.
     """
-    if not verdicts:
-        return {}
     shares = [verdict.share for verdict in verdicts.values() if verdict.share]
     return {
         "verdict": sum(verdict.score for verdict in verdicts.values()) / len(verdicts),
