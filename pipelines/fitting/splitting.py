@@ -32,7 +32,7 @@ def halves(
 ) -> Halves:
     """Return the vectors of both `sides`. With `pairs: k`, both also get k texts of any documents."""
     (_, rows_x), (_, rows_y) = sides(source, target, row, seed, replicate)
-    # The first rows of the same shuffle, which `rows_of_part` leaves out. A row with splits has no `pairs`.
+    # The rows that `sides` leaves out: the first of the same shuffle. A row with splits has no `pairs`.
     known = shuffled(source, generator_of("source", seed))[: row.pairs]
     index = torch.arange(row.pairs)
     return Halves(
@@ -47,10 +47,10 @@ def sides(
 ) -> tuple[Side, Side]:
     """Draw two disjoint halves of the train texts, or take the two splits that the row names.
 
-    They do not have the known pairs. A replicate sees three quarters of each split. No document is on both
-    sides, unless the row says `halves: rows`. If the corpora differ, each side gets half of its own corpus,
-    so its size does not depend on the other corpus. Raises BadInput for fewer than two vectors per side, and
-    for more known pairs than there are.
+    Known pairs are left out of both (`halves` adds them). A replicate sees three quarters of each split. No
+    document is on both sides, unless the row says `halves: rows`. If the corpora differ, each side gets half
+    of its own corpus, so its size does not depend on the other corpus. Raises BadInput for fewer than two
+    vectors per side, and for more known pairs than the spaces share texts.
     """
     same = one_corpus(source, target)
     if same:
@@ -178,18 +178,17 @@ def in_common(one: Side, other: Side) -> dict[str, int]:
     `shared`: texts on both sides. `shared_documents`: documents with texts on both sides. `near_duplicates`:
     texts of either side with a near-duplicate on the other.
     """
-    sides = [(space, rows.numpy()) for space, rows in (one, other)]
-    ids = [space.ids[rows].tolist() for space, rows in sides]
-    documents = [space.documents[rows].tolist() for space, rows in sides]
-    same_as = [space.same_as[rows].tolist() for space, rows in sides]
-    counts = {"source_documents": len({*documents[0]}), "target_documents": len({*documents[1]})}
-    if not one_corpus(one[0], other[0]):
+    (x, rows_x), (y, rows_y) = ((space, rows.numpy()) for space, rows in (one, other))
+    documents_x, documents_y = {*x.documents[rows_x]}, {*y.documents[rows_y]}
+    counts = {"source_documents": len(documents_x), "target_documents": len(documents_y)}
+    if not one_corpus(x, y):
         return counts
-    both = {*same_as[0]} & {*same_as[1]}
+    same_x, same_y = x.same_as[rows_x], y.same_as[rows_y]
+    both = {*same_x} & {*same_y}
     return counts | {
-        "shared": len({*ids[0]} & {*ids[1]}),
-        "shared_documents": len({*documents[0]} & {*documents[1]}),
-        "near_duplicates": sum(text in both for side in same_as for text in side),
+        "shared": len({*x.ids[rows_x]} & {*y.ids[rows_y]}),
+        "shared_documents": len(documents_x & documents_y),
+        "near_duplicates": sum(text in both for text in (*same_x, *same_y)),
     }
 
 
