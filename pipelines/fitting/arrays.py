@@ -101,7 +101,7 @@ def fit_and_judge(
     pairs: Any = None,
     **settings: Any,
 ) -> tuple[Translator, Verdict, list[Translator]]:
-    """Return what `fit` returns for `sides`, and the replicates that the verdict is of."""
+    """Do as `fit`, for vectors that `sides` returned. Also return the replicates that the verdict is of."""
     try:
         chosen = settings_of(ALIGNER, settings, ("seed", "restarts"))
         row = Align(
@@ -114,29 +114,13 @@ def fit_and_judge(
         )
     except ValidationError as error:
         raise BadInput(f"fit: {one_line(error)}") from None
-    try:
-        given = () if pairs is None else tuple(pairs)
-    except TypeError:
-        given = (pairs,)
-    known = [floats("pairs", side).float().to(source.device) for side in given]
-    if pairs is not None and [side.ndim for side in known] != [2, 2]:
-        raise BadInput(
-            "fit: pairs: two arrays of vectors are needed, (k, d) and (k, e), one row for each text"
-        )
-    known = [finite("pairs", side) for side in known]
-    if len({len(side) for side in known}) > 1:
-        raise BadInput(f"fit: pairs of {len(known[0])} and {len(known[1])} vectors: each needs a partner")
-    for side, cloud in zip(known, (source, target), strict=False):
-        if side.shape[1] != cloud.shape[1]:
-            raise BadInput(
-                f"fit: pairs of {side.shape[1]} dimensions; the other vectors have {cloud.shape[1]}"
-            )
+    known = None if pairs is None else vectors_of_pairs(pairs, source, target)
 
     def made(draw: Draw, log: Log | None) -> Translators:
         x, y = other_texts(source, target, draw.restart) if draw.replicate else (source, target)
         rows = None
         if known:
-            own = [side[draw.replicate :: 2] for side in known]
+            own = [side[draw.replicate :: 2] for side in known]  # every second pair
             k = torch.arange(len(own[0]))
             rows = torch.stack([len(x) + k, len(y) + k], 1)
             x, y = (torch.cat(both) for both in zip((x, y), own, strict=True))
@@ -155,6 +139,31 @@ def fit_and_judge(
         )
         best = fit_until_aligned(work)[0][seed]
     return best.fit[PAIR], best.verdicts[PAIR], best.judges[PAIR]
+
+
+def vectors_of_pairs(pairs: Any, source: torch.Tensor, target: torch.Tensor) -> list[torch.Tensor]:
+    """Return known pairs as float32 (k, d), (k, e) on the source's device.
+
+    Raises BadInput unless they are two finite matrices of equally many rows, as wide as source and target.
+    """
+    try:
+        given = tuple(pairs)
+    except TypeError:
+        given = (pairs,)
+    known = [floats("pairs", side).float().to(source.device) for side in given]
+    if [side.ndim for side in known] != [2, 2]:
+        raise BadInput(
+            "fit: pairs: two arrays of vectors are needed, (k, d) and (k, e), one row for each text"
+        )
+    known = [finite("pairs", side) for side in known]
+    if len(known[0]) != len(known[1]):
+        raise BadInput(f"fit: pairs of {len(known[0])} and {len(known[1])} vectors: each needs a partner")
+    for side, cloud in zip(known, (source, target), strict=True):
+        if side.shape[1] != cloud.shape[1]:
+            raise BadInput(
+                f"fit: pairs of {side.shape[1]} dimensions; the other vectors have {cloud.shape[1]}"
+            )
+    return known
 
 
 def verdict(
