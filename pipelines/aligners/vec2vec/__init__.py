@@ -83,7 +83,8 @@ def fit_jointly(
     only new encoders are trained. Returns the translator of every ordered pair. The rest is as in `fit`.
     Also raises BadInput if `start` is of another aligner or shape.
     """
-    clouds = {name: checked(name, cloud, 20) for name, cloud in clouds.items()}
+    # Of 20 vectors, two are held out
+    clouds = {name: checked(name, cloud, least=20) for name, cloud in clouds.items()}
     dims = {name: cloud.shape[1] for name, cloud in clouds.items()}
     if reserved := sorted(name for name in dims if name in LATENT or hasattr(ModuleDict(), name)):
         raise BadInput(f"vec2vec: the name {reserved[0]} is reserved: rename the encoder")
@@ -173,6 +174,10 @@ def _restarts(training: Training) -> Callable[[], Training]:
 def _networks(
     dims: dict[str, int], settings: Settings, trained: Vec2VecTranslator | None, new: list[str]
 ) -> Vec2VecTranslator:
+    """Return new networks, or freeze the trained ones and add adapters of the new encoders.
+
+    Raises BadInput if the trained ones have another shape than the settings.
+    """
     inputs = {"principal": settings.axes == "principal", "subspace": settings.subspace}
     if trained is None:
         first, *_, last = dims
@@ -190,6 +195,8 @@ def _networks(
 
 def _merged(translators: Mapping[Pair, Translator]) -> Vec2VecTranslator | None:
     """Merge the translators of one training into one, with all of their encoders; None if there is none."""
+    if not translators:
+        return None
     dims, state, config = {}, {}, {}
     for (source, target), translator in translators.items():
         if not isinstance(translator, Vec2VecTranslator):
@@ -197,8 +204,6 @@ def _merged(translators: Mapping[Pair, Translator]) -> Vec2VecTranslator | None:
         config = translator.config
         dims |= config["dims"]
         state |= translator.state_dict()
-    if not translators:
-        return None
     merged = Vec2VecTranslator(**{**config, "dims": dims})
     merged.load_state_dict(state)
     return merged
@@ -240,6 +245,7 @@ def _digests(clouds: Mapping[str, Tensor]) -> str:
 
 
 def _split(rows: Mapping[str, Tensor], batch: int, seed: int) -> Data:
+    """Hold out random rows of each encoder, by torch's global random state. `seed` shuffles the batches."""
     data = Data({}, {})
     for number, (name, cloud) in enumerate(rows.items()):
         order = torch.randperm(len(cloud)).to(cloud.device)
