@@ -97,8 +97,8 @@ def without_blank_lines(path: Path) -> pl.DataFrame:
 def migrate(args: Namespace) -> Answer:
     """Fit a map from OLD to NEW, measure it, and write OLD as vectors of the new encoder.
 
-    Exit code 3, and no file, if the map is wrong. Enough held-out known pairs tell, or else its verdict
-    (`label_by_pairs`), as for a map that is right for a part of the vectors.
+    Exit code 3, and no file, if the map is wrong. Held-out known pairs tell this if they are enough
+    (`label_by_pairs`). Else the verdict tells it, and always for a map that is right for a part of OLD.
     """
     stored, stored_new = sides(args, args.old, args.new)
     table = None if (args.pairs or "").isdecimal() else args.pairs  # a number is no file
@@ -113,8 +113,8 @@ def migrate(args: Namespace) -> Answer:
     # 1. Fit the unpaired map, with the training pairs as a hint, and Procrustes to the training pairs.
     pairs = (old.vectors[train[:, 0]], new.vectors[train[:, 1]]) if len(train) else None
     # Leave the test pairs out of the target, so that the fit does not see what measures it.
-    unseen = torch.isin(torch.arange(len(new.vectors)), test[:, 1])
-    target = new.vectors[~unseen]
+    tested = torch.isin(torch.arange(len(new.vectors)), test[:, 1])
+    target = new.vectors[~tested]
     how = {"seed": args.seed, "restarts": args.restarts, "match_in": "smaller"}
     unpaired, verdict, parts = arrays.fit_parts(old.vectors, target, pairs=pairs, **how)
     maps = {"unpaired": unpaired}
@@ -176,8 +176,9 @@ def label_by_pairs(foscttm: float, pairs: int, verdict: str | None) -> tuple[str
 
     The map is right or wrong if the one-sided 95 % interval of the mean is below or above RIGHT. For n
     values in [0, 1] with mean m, an r is outside if n KL(m, r) is at least EVIDENCE (Hoeffding 1963, theorem
-    1). This holds for any n. If RIGHT is inside, *aligned* takes the map's own verdict and a right mean. A
-    verdict of *failed* stays. verdict: None for a map of pairs, which *fails* if the mean is wrong.
+    1). This holds for any n. If RIGHT is inside, a map is *aligned* only if its own verdict says so and the
+    mean is right. A verdict of *failed* stays. verdict: None for a map of pairs, which *fails* if the mean is
+    wrong.
     """
     shares = (foscttm, RIGHT), (1 - foscttm, 1 - RIGHT)
     divergence = sum(m * math.log(m / r) for m, r in shares if m)
