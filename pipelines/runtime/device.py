@@ -72,7 +72,7 @@ def random_states(device: torch.device) -> dict[str, Tensor]:
 def restore_random_states(states: Mapping[str, Tensor], device: torch.device) -> None:
     """Continue from what `random_states` returned."""
     torch.set_rng_state(states["cpu"])
-    if device.type in states.keys() - {"cpu"}:
+    if device.type != "cpu" and device.type in states:
         torch.get_device_module(device.type).set_rng_state(states[device.type], device)
 
 

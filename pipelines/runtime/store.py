@@ -127,8 +127,8 @@ def code_digest(*packages: str) -> str:
     root, total = Path(__file__).parents[1], hashlib.sha256()
     paths = [root / package for package in packages]
     inside = {file for path in paths for file in path.rglob("*.*") if file.suffix in (".py", ".yaml")}
-    alone = {path if path.suffix else path.with_suffix(".py") for path in paths if not path.is_dir()}
-    for file in sorted(inside | alone):
+    modules = {path if path.suffix else path.with_suffix(".py") for path in paths if not path.is_dir()}
+    for file in sorted(inside | modules):
         total.update(f"{file.relative_to(root)} {digest(file)}\n".encode())
     return total.hexdigest()
 
@@ -396,7 +396,7 @@ def read_csv(path: Path, *texts: str) -> pl.DataFrame:
 
 
 def flat(nested: Any, by: str, at: str = "") -> dict[str, Any]:
-    """Flatten nested mappings: {"a": {"b": 1}} becomes {"a/b": 1}."""
+    """Flatten nested mappings: by "/", {"a": {"b": 1}} becomes {"a/b": 1}. at: the key of `nested` itself."""
     if not isinstance(nested, Mapping):
         return {at: nested}
     parts = (flat(value, by, f"{at}{by}{key}" if at else str(key)) for key, value in nested.items())

@@ -56,7 +56,7 @@ class Run:
         self.record("metrics", step, {name: float(v) for name, v in flat.items() if _is_number(v)})
 
     def input(self, path: Path, context: str) -> None:
-        """Record a file that the stage reads, with its digest in dvc.lock."""
+        """Record a file that the stage reads, with its digest in dvc.lock. context: what it is read for."""
         md5 = intact.locked_md5(path)[:36]  # MLflow takes no more
         self.record("input", path.stem, md5, str(path), context)
 
@@ -102,9 +102,8 @@ def start_sender(log: Path) -> Popen[bytes]:
 def run(verb: str, name: str, row: BaseModel | None, study: str, named: Rows | None = None) -> Iterator[Run]:
     """Open an MLflow run for a stage run, in its verb's experiment.
 
-    Its status is FAILED or KILLED if the block raises or is interrupted.
-
-    Settings of the rows `named` become params, too: `align.clusters`. Raises BadInput for a missing device.
+    Its status is FAILED or KILLED if the block raises or is interrupted. Settings of the rows `named` become
+    params, too: `align.clusters`. Raises BadInput for a missing device.
     """
     stage_run = Run()
     if os.environ.get("RANK", "0") != "0":
@@ -112,7 +111,7 @@ def run(verb: str, name: str, row: BaseModel | None, study: str, named: Rows | N
         return
     tags = _tags(verb, name, row, study)
     try:
-        stage_run.open(verb, name, tags, _settings({"": row, **(named or {})}))
+        stage_run.open(verb, name, tags, _params({"": row, **(named or {})}))
     except OSError as error:  # a full disk, which may still have room for the stage's outputs
         print(f"no MLflow run: its file cannot be written ({sender.reason(error)})", file=sys.stderr)
     status, started, began = "KILLED", time.monotonic(), time.time()
@@ -142,10 +141,8 @@ def _tags(verb: str, name: str, row: BaseModel | None, study: str) -> dict[str, 
     return {key: value for key, value in tags.items() if value}
 
 
-def _settings(rows: Rows) -> dict[str, str]:
-    """Return the params of all rows. Those of a row with a name (a row that the stage's row refers to) begin
-    with it: `align.clusters`.
-    """
+def _params(rows: Rows) -> dict[str, str]:
+    """Return the params of the stage's row, whose name is "", and of rows that it names: `align.clusters`."""
     values = {}
     for name, row in rows.items():
         for key, value in store.flat(row.model_dump(mode="json") if row else {}, ".").items():

@@ -34,6 +34,7 @@ from pipelines.study.row import (
 if TYPE_CHECKING:
     from pipelines.study.params import Study
 
+# Of a row: as in `aligners.core.aligner`, but an unpaired aligner that gets known pairs has "few pairs"
 Supervision = Literal["unpaired", "few pairs", "naive", "oracle"]
 
 

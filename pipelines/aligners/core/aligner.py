@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # a study reads this module and must not wait for torch
     from pipelines.runtime.log import Log
 
 Pair = tuple[str, str]  # names of a source and a target space
+# naive: a baseline that learns nothing. oracle: a fit to true pairs, which no attacker has
 Supervision = Literal["unpaired", "naive", "oracle"]
 
 

@@ -71,7 +71,8 @@ def compete(sides: Sides, maps: list[Tensor], sizes: tuple[int, ...], log: Log |
     needed = (len(maps) - 1).bit_length()  # rounds from all maps down to two: each later one halves them
     sizes = sizes[-max(1, needed) :]
     for number, size in enumerate(sizes):
-        maps = maps[: (len(maps) + 1) // 2] if number else maps
+        if number:
+            maps = maps[: (len(maps) + 1) // 2]
         maps = sides.refined(maps, size, f"compare candidates, round {number + 1} of {len(sizes)}")
         maps = ranked(sides, maps, size, log, "competition", number)
     return maps

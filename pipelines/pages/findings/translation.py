@@ -118,7 +118,7 @@ def kind_of_texts(study: Study, m: Translation) -> str:
 
 
 def best_rival(every: list[Translation], best: Translation, supervision: str) -> Translation | None:
-    """Return the best translator of another supervision on the same pairs, ranked in batches of one size."""
+    """Return the best translator of this supervision on the same pairs, ranked in batches of one size."""
 
     def pairs(m: Translation) -> tuple:
         return m.row.source, m.row.target, m.row.split, m.row.batch
