@@ -38,7 +38,7 @@ def main(verb: Callable[..., None]) -> None:
     _end_with_dvc()
     try:
         _run(verb)
-        say("", end="")
+        say("", end="")  # flush what was printed: a full disk raises here
     except BadInput as error:
         _refuse(verb.__name__, cut(error, 2000))  # a name of a study may hold a newline
     except KeyboardInterrupt:
@@ -52,19 +52,12 @@ def main(verb: Callable[..., None]) -> None:
 
 
 def _run(verb: Callable[..., None]) -> None:
-    command, row = verb.__name__, None
+    command = verb.__name__
     table = params.Study.table_by_verb().get(command)
     if {"-h", "--help"} & set(sys.argv):
         return _help(verb, table)
     study, text = params.load(), intact.PARAMS.read_bytes()
-    name = command  # of a stage that reads the whole study
-    if table:
-        if len(sys.argv) != 2:
-            raise BadInput(f"usage: python -m pipelines.{command} <row of {table} in params.yaml>; or --help")
-        name = re.sub(rf"^(.*:)?{command}@", "", sys.argv[1])  # dvc in another folder says ../dvc.yaml:...
-        row = params.find(f"params.yaml: {table}", name, getattr(study, table))
-    elif len(sys.argv) > 1:
-        raise BadInput(f"usage: python -m pipelines.{command}, without arguments; or --help")
+    name, row = _row(command, table, study)
     if os.environ.get("RANK", "0") == "0":
         store.sweep_drafts(command, name)
     if launch.needed(processes := getattr(row, "processes", 1)):
@@ -84,6 +77,18 @@ def _run(verb: Callable[..., None]) -> None:
             raise BadInput(f"{', '.join(changed)} changed while this ran: `dvc repro` runs it again, {kept}")
 
 
+def _row(command: str, table: str | None, study: params.Study) -> tuple[str, Any]:
+    """Return name and row of the command line; the command and None if it reads the whole study."""
+    if not table:
+        if len(sys.argv) > 1:
+            raise BadInput(f"usage: python -m pipelines.{command}, without arguments; or --help")
+        return command, None
+    if len(sys.argv) != 2:
+        raise BadInput(f"usage: python -m pipelines.{command} <row of {table} in params.yaml>; or --help")
+    name = re.sub(rf"^(.*:)?{command}@", "", sys.argv[1])  # dvc in another folder says ../dvc.yaml:...
+    return name, params.find(f"params.yaml: {table}", name, getattr(study, table))
+
+
 def _help(verb: Callable[..., None], table: str | None) -> None:
     """Print what a stage does, its rows, and their keys. A fault of params.yaml stands for the rows."""
     try:
@@ -99,14 +104,21 @@ def _inputs(verb: str, row: Any) -> dict[str, Any]:
     """
     if "DVC_STAGE" not in os.environ:
         return {}
+    found: dict[str, Any] = {}
+    # 1. Code, such as pipelines/aligners/${item.aligner}
     stage = yaml.load(Path("dvc.yaml").read_bytes(), Loader)["stages"][verb]
-    listed = [dep for dep in stage.get("do", stage)["deps"] if dep.startswith("pipelines/")]
-    code = [re.sub(r"\$\{item\.(\w+)}", lambda key: getattr(row, key[1]), dep) for dep in listed]
-    watched = row.watched().values() if row else ()
-    own = [Path(path) for path in watched if not path.startswith("pipelines/") and not Made.maker(path)[0]]
-    found = {path: store.code_digest(path.removeprefix("pipelines/")) for path in code if Path(path).exists()}
-    files = {str(path): sorted(file for file in [path, *path.rglob("*")] if file.is_file()) for path in own}
-    return found | {path: [(file, stamp(file)) for file in inside] for path, inside in files.items()}
+    for dep in stage.get("do", stage)["deps"]:
+        if dep.startswith("pipelines/"):
+            path = re.sub(r"\$\{item\.(\w+)}", lambda key: getattr(row, key[1]), dep)
+            if Path(path).exists():
+                found[path] = store.code_digest(path.removeprefix("pipelines/"))
+    # 2. Files and folders of the user
+    for watched in row.watched().values() if row else ():
+        if not watched.startswith("pipelines/") and not Made.maker(watched)[0]:
+            path = Path(watched)
+            files = sorted(file for file in [path, *path.rglob("*")] if file.is_file())
+            found[str(path)] = [(file, stamp(file)) for file in files]
+    return found
 
 
 def _settings(table: str | None, name: str, study: params.Study | None = None) -> Any:
