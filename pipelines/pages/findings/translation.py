@@ -109,8 +109,8 @@ def none_aligned(study: Study) -> str:
 def kind_of_texts(study: Study, m: Translation) -> str:
     """Say whether the fit saw the measured texts: none, all or some of them."""
     fitted = m.fit.splits or ("train",)  # the splits that the fit saw texts of
-    of_fit = study.spaces()[m.row.source].corpus in study.corpora_of(m.fit)
-    if not of_fit or m.row.split not in (None, *fitted):
+    saw_corpus = study.spaces()[m.row.source].corpus in study.corpora_of(m.fit)
+    if not saw_corpus or m.row.split not in (None, *fitted):
         return "held-out texts"
     unlimited = all(limit is None or limit >= m.metrics["pairs"] for limit in m.fit.limits)
     every = m.row.split and m.on_fit_corpus and unlimited
@@ -171,15 +171,17 @@ def what_to_try(study: Study, name: str) -> str:
     """Say what to change in a row whose fits are not aligned."""
     fit = study.translators()[name]
     collected = store.read_metrics("collect", study.corpora)
-    counts = {corpus: Counter(collected.get(corpus)) for corpus in study.corpora_of(fit)}
-    rows = " and ".join(  # a row with splits may see every text, others see none that is held out
-        f"{n['rows'] - (0 if fit.splits else n['test']):,} of {corpus}" for corpus, n in counts.items()
-    )
+    texts = []
+    for corpus in study.corpora_of(fit):
+        counts = Counter(collected.get(corpus))
+        held_out = 0 if fit.splits else counts["test"]  # a row with splits may see every text
+        texts.append(f"{counts['rows'] - held_out:,} of {corpus}")
     most = "" if fit.splits else "a side sees half at most, and "
-    advice = [f"more texts ({rows}; {most}a fit mostly works with {ENOUGH:,} on either)", "more `restarts`"]
+    enough = f"{most}a fit mostly works with {ENOUGH:,} on either"
+    advice = [f"more texts ({' and '.join(texts)}; {enough})", "more `restarts`"]
     if getattr(fit.settings, "match_in", None) == "target":
         advice.append("`match_in: smaller`")
-    shared = len(counts) == 1 and not fit.splits and not joint_row(study, name)  # else `pairs` are refused
+    shared = len(texts) == 1 and not fit.splits and not joint_row(study, name)  # else `pairs` are refused
     if shared and aligner_module(fit.aligner).USES_PAIRS:
         advice.append("known `pairs`")
     return f"To try, in this order: {', '.join(advice)}."
