@@ -16,7 +16,10 @@ from pipelines.study import Align, aligner_module, params
 
 
 def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
-    """Fit one translator per seed, and judge each by its agreement with the others or with a replicate."""
+    """Fit one translator per seed, and judge each by its agreement with the others or with a replicate.
+
+    Oracles and naive baselines are not judged.
+    """
     pair = (row.source, row.target)
     with opened("align", name, row, run, pair) as (spaces, device, folder):
         source, target = (spaces[space] for space in pair)

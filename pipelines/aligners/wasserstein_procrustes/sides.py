@@ -15,7 +15,7 @@ from pipelines.aligners.core.matching import draw, partners
 from pipelines.runtime.progress import progress
 
 TUNED_AT = 13_000  # vectors per side for which batch sizes and temperatures are tuned
-LEAST = 500  # smallest batch
+LEAST = 500  # smallest batch, and smallest size of a side that `relative_size` tells apart
 ROUND_STEPS = 10  # refinements of each candidate per round
 REFINEMENT_POWER = 0.25  # power of the singular values during refinement
 WARM = 30.0  # inverse temperature of the first coupling
