@@ -68,7 +68,7 @@ class Work:
     folder: Path  # unfinished work of this row
     device: torch.device
     subfolders: Mapping[Pair, str]  # of each translator, by (source, target); "" if there is one pair
-    clouds: Sequence[Tensor]  # all vectors of each space
+    clouds: Sequence[Tensor]  # all vectors of each space: `run_fits` asks for their device and size
     fit: Callable[[Draw, Log | None], Translators]  # chooses the texts of a draw, and makes its fit
     vectors_of_seed: Callable[[int], Mapping[str, Tensor]]  # by space, what the fits of a seed see
     judged: bool = True  # False for oracles and the naive baseline, which need no verdict

@@ -115,8 +115,8 @@ def batches(n: int, batch: int) -> list[slice]:
 def ranks(queries: Tensor, keys: Tensor) -> Tensor:
     """Return the rank (1 = best) of key i among all keys by cosine to query i; ties count half.
 
-    So of two equal keys neither has rank 1. Takes unit rows (n, d), (n, d), returns (n,). Raises BadInput for
-    a row that is not finite.
+    So of two equal keys neither has rank 1. Takes unit rows (n, d), (m, d) with m >= n, returns (n,). Raises
+    BadInput for a row that is not finite.
     """
     queries, keys = finite("queries", queries), finite("keys", keys)
     out, block = [], max(1, min(ROWS, ROWS * KEYS // len(keys)))

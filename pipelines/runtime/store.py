@@ -211,7 +211,7 @@ class Embeddings:
     ids: np.ndarray  # (n,) of str
     splits: np.ndarray  # (n,) of str
     vectors: torch.Tensor  # (n, dimension) float32
-    metadata: dict[str, str]  # what `embed.metadata` writes, encoder, corpus, source, dimension
+    metadata: dict[str, str]  # encoder, corpus, source, dimension, and what `embed.metadata` returns
     documents: np.ndarray  # (n,) of str: the document of each row; without documents, its id
     same_as: np.ndarray  # (n,) of str: the id of each row's first near-duplicate, or its own
     judgements: np.ndarray | None = None  # (n,): JSON of a query, None of a document; of kind `judged` alone

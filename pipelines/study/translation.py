@@ -111,9 +111,8 @@ class Align(Fitted):
 class AlignJointly(Fitted):
     """Fit translators between every two of several spaces together.
 
-    Each space has its own texts. Spaces in `paired` share theirs: those of an attacker
-    who runs several encoders.
-    The translator of an ordered pair is named `<row>/<source>/<target>`.
+    Each space has its own texts. Spaces in `paired` share theirs: those of an attacker who runs several
+    encoders. The translator of an ordered pair is named `<row>/<source>/<target>`.
     """
 
     # The embeddings that are fitted together
