@@ -56,7 +56,8 @@ def evaluate_image_text(name: str, row: EvaluateImageText, study: params.Study, 
         run.artifact(plots / "pmi.csv")
     metrics = {key: seeds[key].mean() for key in seeds.columns if key != "seed"}
     if len(seeds) > 1:
-        varying = [key for key in metrics if not key.endswith(("_error", "limit", "width", "classified"))]
+        fixed = ("_error", "rank_limit", "width", "classified")
+        varying = [key for key in metrics if not key.endswith(fixed)]
         metrics |= {f"{key}_std": seeds[key].std() for key in varying}
     metrics |= {"test": len(test), "seeds": len(seeds)}
     store.write_metrics("evaluate_image_text", name, metrics)

@@ -21,7 +21,7 @@ from pipelines.contrastive.point_sets import DualEncoder, save
 from pipelines.contrastive.shape import CONTEXT
 from pipelines.contrastive.towers import Words, in_float32
 from pipelines.runtime import files, stage, store, track
-from pipelines.runtime.device import resolve
+from pipelines.runtime.device import forked, manual_seed, resolve
 from pipelines.runtime.log import Log
 from pipelines.runtime.progress import progress
 from pipelines.study import TrainImageText, params
@@ -98,8 +98,9 @@ def train(
 ) -> tuple[DualEncoder, list[dict]]:
     """Train one seed, or continue from its checkpoint in `folder`. Return the model and its curve."""
     device = resolve(row.device)
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed all GPUs, too
+    cpu = torch.device("cpu")
+    with forked(cpu):
+        manual_seed(seed, cpu)
         model = DualEncoder(row, len(words.words)).to(device)
     optimiser, start, curve = optimiser_of(model, row), 0, []
     checkpoint = folder / f"seed-{seed}.pt"

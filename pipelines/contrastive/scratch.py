@@ -9,6 +9,7 @@ from sentence_transformers.base.modules import Transformer
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import BertConfig, BertModel, BertTokenizer
 
+from pipelines.runtime.device import forked, manual_seed
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Network
 
@@ -29,8 +30,9 @@ def network(texts: Sequence[str], shape: Network, seed: int, folder: Path) -> Tr
         intermediate_size=4 * shape.width,
         max_position_embeddings=shape.positions,
     )
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed all GPUs, too
+    cpu = torch.device("cpu")
+    with forked(cpu):
+        manual_seed(seed, cpu)
         BertModel(config).save_pretrained(folder)  # with its unused pooler, which loading would else draw
     tokenizer.save_pretrained(folder)
     return Transformer(str(folder))

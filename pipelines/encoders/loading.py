@@ -52,6 +52,7 @@ def load(folder: Path, row: Encoder, device: torch.device | None = None) -> Load
     device = device or resolve()
     if len(row.parts) > 1:
         return _side_by_side(tuple(load(part_folder(folder, part), part, device) for part in row.parts))
+    _check_device(row, device)
     precision = _precision(row, device)
     with reading(folder):
         digest = digest_of_weights(folder)
@@ -92,11 +93,14 @@ def is_static(model: SentenceTransformer) -> bool:
     return hasattr(model.tokenizer, "encode_batch")
 
 
-def _precision(row: Encoder, device: torch.device) -> str:
+def _check_device(row: Encoder, device: torch.device) -> None:
     if row.precision == "fp16" and device.type == "cpu":
         raise BadInput(f"encoder {row.model}: precision fp16 needs a GPU; on a CPU use bf16 or float32")
     if row.pooling == "sbert-wk" and device.type == "mps":
         raise BadInput(f"encoder {row.model}: mps has no float64, which sbert-wk needs; take cpu or cuda")
+
+
+def _precision(row: Encoder, device: torch.device) -> str:
     if row.precision == "bf16" and not _has_bf16(device):
         log.warning("encoder %s: this machine has no bf16 instructions; using float32", row.model)
         return "float32"

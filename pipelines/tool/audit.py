@@ -450,11 +450,12 @@ def leaks(
 def quiet_fits() -> Iterator[None]:
     """Show no warnings. Those of a fit name the dump, but would be about a defended copy of it."""
     logger = logging.getLogger("pipelines")
+    before = logger.level
     logger.setLevel(logging.ERROR)
     try:
         yield
     finally:
-        logger.setLevel(logging.NOTSET)
+        logger.setLevel(before)
 
 
 @quiet_fits()
