@@ -16,13 +16,13 @@ from pipelines.aligners.core import verdict
 from pipelines.aligners.core.translator import Linear, load_seeds, read_verdicts
 from pipelines.fitting import fits
 from pipelines.fitting.fits import RESTART
-from pipelines.fitting.splitting import Part, halves, in_common, paired_vectors, rows_of_part, sides
+from pipelines.fitting.splitting import halves, in_common, paired_vectors, sides
 from pipelines.runtime import store
 from pipelines.study import Align
 from tests.small import refusal, run_stage
 
 N, TEST = 60, 10
-QUARTERS = 7, 37  # three of the test and of the train texts
+QUARTERS = TEST, 3 * (N - TEST) // 4  # what a replicate sees of the test and of the train texts
 
 
 def embeddings(name, corpus="passages", n=N, value=None):
@@ -87,17 +87,13 @@ def test_no_document_has_rows_in_both_halves(sizes, seed, pairs, limit):
         assert all(abs(len(side) - (sum(sizes) - pairs) / 2) <= 7.5 for side in sides)
 
 
-def test_a_replicate_of_few_documents_leaves_one_out():
-    replicate = Part(row(splits=["train", "test"]), 0, 2, replicate=True)
-    for count in (2, 3, 4):
-        few = in_documents([10] * count)
-        assert len({*few.documents[rows_of_part(few, "source", 0, replicate)]}) == count - 1
-    for sizes in ([10, 90], [5, 5, 90], [20, 80, 300]):
-        few = in_documents(sizes)
-        kept = [{*few.documents[rows_of_part(few, "source", seed, replicate)]} for seed in range(20)]
-        assert all(0 < len(documents) < len(sizes) for documents in kept)
-    with refusal("whole documents go to one side"):
-        rows_of_part(in_documents([10]), "source", 0, replicate)
+@pytest.mark.parametrize("sizes", [[10], [10] * 4, [20, 80, 300]])
+def test_a_replicate_of_few_documents_sees_the_whole_dump(sizes):
+    few, apart = in_documents(sizes), row(splits=["train", "test"])
+    fit, one, other = (halves(few, few, apart, seed, seed > 0) for seed in (0, 1, 2))
+    assert texts(one.source) == texts(fit.source)
+    assert texts(one.target) < texts(fit.target)
+    assert texts(one.target) != texts(other.target)
 
 
 def test_what_two_halves_have_in_common_is_counted():
@@ -215,13 +211,13 @@ def test_a_killed_row_does_not_continue_on_another_device(stage, monkeypatch):
 
 @pytest.mark.parametrize("seeds", [[0, verdict.REPLICATE_SEED], [20261121]])
 @pytest.mark.parametrize("sign", [1, -1])
-def test_seeds_on_one_dump_are_judged_by_a_replicate_on_three_quarters(stage, seeds, sign, capsys):
+def test_seeds_on_one_dump_are_judged_by_a_replicate_on_other_texts(stage, seeds, sign, capsys):
     """Seeds on one dump always agree with each other."""
     sizes = []
 
     def fit(source, target, seed):
         sizes.append((len(source), len(target)))
-        return signed(1 if len(source) == TEST else sign, source, target)
+        return signed(1 if len(target) == N - TEST else sign, source, target)
 
     by_seed = stage(fit, seeds=seeds, splits=["test", "train"])["by seed"]
     assert sorted(sizes) == [QUARTERS, *[(TEST, N - TEST)] * len(seeds)]
@@ -260,11 +256,11 @@ def test_a_replicate_with_the_seed_of_a_refit_is_another_fit(stage):
     sizes = []
 
     def fit(source, target, seed):
-        sizes.append(len(source))
-        return signed(1 if len(source) == TEST else -1, source, target)
+        sizes.append(len(target))
+        return signed(1 if len(target) == N - TEST else -1, source, target)
 
     stage(fit, seeds=[0, verdict.REPLICATE_SEED + 1], splits=["test", "train"], restarts=1)
-    assert sizes.count(TEST) == 4
+    assert sizes.count(N - TEST) == 4
     assert len(sizes) == 6
 
 

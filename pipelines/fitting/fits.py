@@ -39,8 +39,8 @@ class Draw(NamedTuple):
     """The seed of a fit, and how often it was restarted. Both decide its random numbers.
 
     A replicate is fitted only to judge other fits, and each restart gives it another seed. In a study the
-    seed chooses the texts; with `splits` all seeds see the same texts, and a replicate sees a random three
-    quarters. In `pipelines.fit` the restart chooses the replicate's texts.
+    seed chooses the texts; with `splits` all seeds see the same texts, and a replicate lacks a random quarter
+    of the second split. In `pipelines.fit` the restart chooses the replicate's texts.
     """
 
     seed: int

@@ -47,7 +47,7 @@ def sides(
 ) -> tuple[Side, Side]:
     """Draw two disjoint halves of the train texts, or take the two splits that the row names.
 
-    Known pairs are left out of both (`halves` adds them). A replicate sees three quarters of each split. No
+    Known pairs are left out of both (`halves` adds them). A replicate lacks a quarter of the second split. No
     document is on both sides, unless the row says `halves: rows`. If the corpora differ, each side gets half
     of its own corpus, so its size does not depend on the other corpus. Raises BadInput for fewer than two
     vectors per side, and for more known pairs than the spaces share texts.
@@ -123,7 +123,7 @@ class Part(NamedTuple):
     row: Align | AlignJointly
     number: int
     count: int
-    replicate: bool = False  # take a random three quarters of a split, because all seeds see the same split
+    replicate: bool = False  # lacks a random quarter of the second split: all seeds see the same splits
     known: int = 0
 
 
@@ -135,13 +135,10 @@ def rows_of_part(space: store.Embeddings, salt: str, seed: int, part: Part) -> T
     if not splits:
         rows = rows[part.known :]
         rows = rows[assign_parts(space, rows, part.count, documents, generator) == part.number]
-    elif part.replicate:
-        parts = assign_parts(space, rows, 4, documents, generator)
-        if not parts.any():  # few documents, and all begin in the first quarter: leave the last one out
-            parts = assign_parts(space, rows, len(rows), documents, generator)
-        rows = rows[parts < parts.max()]  # with few documents the last quarter may be empty
+    elif part.replicate and part.number:  # the dump may be small, so a replicate needs all of it
+        rows = rows[: 3 * len(rows) // 4]
     if len(rows) < 2:
-        whole = documents and (part.replicate or not splits)
+        whole = documents and not splits
         why = "; whole documents go to one side: `halves: rows` divides them" if whole else ""
         raise BadInput(
             f"{space.name}: too few rows of split {split!r} for one side of this fit: {len(rows)}{why}"
