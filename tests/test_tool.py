@@ -35,7 +35,7 @@ from pipelines.study.expand import expand
 from pipelines.study.reading import read
 from pipelines.tool import Answer, audit, doctor, encoders, translate, validate
 from pipelines.tool.__main__ import commands, main
-from pipelines.tool.files import sides
+from pipelines.tool.files import two_files
 from tests.small import ROOT, completed, put, refusal, two_encoders, write_yaml
 
 PARTS = Parts(torch.zeros(64), torch.eye(2, 64), torch.tensor([True, False]))
@@ -160,9 +160,9 @@ def test_a_name_in_quotes_may_have_a_comma():
 )
 def test_columns_of_two_files_are_chosen_apart(column, chosen):
     given = Namespace(column=column, collection=None)
-    assert [side.column for side in sides(given, ".", ".")] == chosen
+    assert [side.column for side in two_files(given, ".", ".")] == chosen
     with refusal("--collection a,b,c: more than FIRST,SECOND"):
-        sides(Namespace(column=None, collection="a,b,c"), ".", ".")
+        two_files(Namespace(column=None, collection="a,b,c"), ".", ".")
 
 
 def test_a_map_is_fitted_applied_and_judged_on_files(own_folder, monkeypatch, capsys):

@@ -77,7 +77,7 @@ def fit(
     >>> verdict.agreement > 0.5, verdict.dimensions < 20, verdict.label  # right, but few dimensions
     (True, True, 'doubtful')
     """
-    return fit_and_judge(*sides(source, target), seed, restarts, pairs, **settings)[:2]
+    return fit_and_judge(*usable(source, target), seed, restarts, pairs, **settings)[:2]
 
 
 def fit_parts(source: Any, target: Any, **how: Any) -> tuple[Translator, Verdict, Parts | None]:
@@ -86,7 +86,7 @@ def fit_parts(source: Any, target: Any, **how: Any) -> tuple[Translator, Verdict
     `Parts.rows(source)` marks them. A dump of two encoders is such a source. how: the other arguments of
     `fit`, by name.
     """
-    source, target = sides(source, target)
+    source, target = usable(source, target)
     translator, verdict, replicates = fit_and_judge(source, target, **how)
     if not verdict.share:
         return translator, verdict, None
@@ -101,7 +101,7 @@ def fit_and_judge(
     pairs: Any = None,
     **settings: Any,
 ) -> tuple[Translator, Verdict, list[Translator]]:
-    """Do as `fit`, for vectors that `sides` returned. Also return the replicates that the verdict is of."""
+    """Do as `fit`, for vectors that `usable` returned. Also return the replicates that the verdict is of."""
     try:
         chosen = settings_of(ALIGNER, settings, ("seed", "restarts"))
         row = Align(
@@ -189,7 +189,7 @@ def verdict(
     >>> verdict(guess, vectors, vectors).label
     'failed'
     """
-    source, target = sides(source, target)
+    source, target = usable(source, target)
 
     def method(x: torch.Tensor, y: torch.Tensor, seed: int) -> Any:
         fitted = fit(x.cpu().numpy(), y.cpu().numpy(), seed)
@@ -211,16 +211,16 @@ def verdict(
     return judge(source, translate, [replicate], target)
 
 
-def sides(source: Any, target: Any) -> tuple[torch.Tensor, torch.Tensor]:
+def usable(source: Any, target: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the rows of both sides that a fit sees, as float32 on the source's device.
 
     Raises BadInput for what cannot be aligned.
     """
-    x, y = (_usable(name, side) for name, side in zip(PAIR, (source, target), strict=True))
+    x, y = (_usable_rows(name, side) for name, side in zip(PAIR, (source, target), strict=True))
     return x, y.to(x.device)
 
 
-def _usable(name: str, side: Any) -> torch.Tensor:
+def _usable_rows(name: str, side: Any) -> torch.Tensor:
     """Return the rows that are distinct, not zero and near the centre, in order; log how many are not."""
     vectors = checked(name, floats(name, side))
     array = vectors.cpu().numpy()

@@ -348,7 +348,7 @@ def identify_or_fit(
         share = float(judge_parts(vectors, same, known).rows(vectors).double().mean())
         label = "aligned" if share >= WHOLE else "partial"
         return same, Verdict(1.0, label, 1.0, dimensions(vectors), share), []
-    vectors, known = arrays.sides(vectors, known)
+    vectors, known = arrays.usable(vectors, known)
     first = arrays.fit_and_judge(vectors, known, seed, restarts=0, repeats=[30])
     if quick or first[1].label == "aligned":
         return first

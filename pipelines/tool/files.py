@@ -33,7 +33,7 @@ def check_choices(args: Namespace) -> None:
             raise BadInput(f"--{option}: no {option} can be chosen in {' or '.join(map(str, paths))}")
 
 
-def sides(args: Namespace, first: str, second: str) -> list[Stored]:
+def two_files(args: Namespace, first: str, second: str) -> list[Stored]:
     """Return the vectors of two files. `--column` and `--collection` may be FIRST,SECOND; one may be empty.
 
     A name with a comma stands in double quotes. Raises BadInput for more than two names.

@@ -24,7 +24,7 @@ from pipelines.measures import retrieval, shown, summary, translation
 from pipelines.measures.vectors import centred_unit, finite
 from pipelines.runtime.errors import BadInput
 from pipelines.tool import Answer
-from pipelines.tool.files import check_output, cloud, left_out, sides, write
+from pipelines.tool.files import check_output, cloud, left_out, two_files, write
 
 HELD_OUT = 5  # every fifth known pair is held out to measure the maps
 LEAST = 10  # known pairs
@@ -100,7 +100,7 @@ def migrate(args: Namespace) -> Answer:
     Exit code 3, and no file, if the map is wrong. Held-out known pairs tell this if they are enough
     (`label_by_pairs`). Else the verdict tells it, and always for a map that is right for a part of OLD.
     """
-    stored, stored_new = sides(args, args.old, args.new)
+    stored, stored_new = two_files(args, args.old, args.new)
     table = None if (args.pairs or "").isdecimal() else args.pairs  # a number is no file
     given = (args.old, args.new, table, args.queries, args.old_queries, args.qrels)
     check_output(args.out, stored, [*filter(None, given)])
@@ -256,7 +256,7 @@ class Judged:
         of = qrels(file, read(file))
         if not {name for grades in of.values() for name in grades} & {*index.ids}:
             raise BadInput(f"{args.qrels}: no document of it is in {index.path}")
-        before, moved = sides(args, args.old_queries or args.queries, args.queries)
+        before, moved = two_files(args, args.old_queries or args.queries, args.queries)
         given = {"moved": (moved, width)}
         given |= {"before": (before, index.vectors.shape[1])} if args.old_queries else {}
         queries = {}

@@ -17,7 +17,7 @@ from pipelines.measures import shown, summary, translation
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import atomic, check_writable
 from pipelines.tool import Answer
-from pipelines.tool.files import check_output, cloud, left_out, sides, write
+from pipelines.tool.files import check_output, cloud, left_out, two_files, write
 
 BATCH = 8192  # vectors that are compared with each other, at most
 PARTS = "parts.safetensors"  # in the folder of a map: for which source vectors it is right
@@ -25,7 +25,7 @@ PARTS = "parts.safetensors"  # in the folder of a map: for which source vectors 
 
 def fit(args: Namespace) -> Answer:
     """Write a translator that `pipelines.load` reads, its verdict, and the parts that it is right for."""
-    source, target = map(cloud, sides(args, args.source, args.target))  # before the folder is made
+    source, target = map(cloud, two_files(args, args.source, args.target))  # before the folder is made
     check_map(args.out, args.seed)
     translator, verdict, parts = arrays.fit_parts(source, target, seed=args.seed, restarts=args.restarts)
     check_map(args.out, args.seed)  # another command may have written one meanwhile
@@ -69,7 +69,7 @@ def apply(args: Namespace) -> Answer:
 
 def judge(args: Namespace) -> Answer:
     """Measure a map on true pairs. Raises BadInput for rows that are no pairs, or no vectors of this map."""
-    files = sides(args, args.source, args.target)
+    files = two_files(args, args.source, args.target)
     source, target = map(cloud, files)
     if len(source) != len(target):
         sizes = f"{len(source)} vectors, and {args.target} {len(target)}"
