@@ -11,7 +11,7 @@ from pipelines.aligners.core.aligner import Pair
 from pipelines.aligners.core.translator import load
 from pipelines.fitting.fits import Draw, Translators, Work, fit_row, opened
 from pipelines.fitting.splitting import in_common, largest, rows_of_parts, vectors_of_parts
-from pipelines.runtime import stage, store, track
+from pipelines.runtime import files, intact, stage, store, track
 from pipelines.runtime.log import Log
 from pipelines.study import AlignJointly, aligner_module, params
 
@@ -19,7 +19,7 @@ from pipelines.study import AlignJointly, aligner_module, params
 def align_jointly(name: str, row: AlignJointly, study: params.Study, run: track.Run) -> None:
     """Fit the translators of all pairs once per seed, and judge each pair as `align` does."""
     base = store.translators_path(row.extends).rglob("*.safetensors") if row.extends else ()
-    digests = [store.digest(file) for file in sorted(base)]
+    digests = [files.digest(file) for file in sorted(base)]
     with opened("align_jointly", name, row, run, row.spaces, *digests) as (spaces, device, folder):
         drawn = [rows_of_parts(spaces, row, seed) for seed in row.seeds]
 
@@ -46,7 +46,7 @@ def fit(
     """Make one fit of all pairs, starting from another row's translators if the row extends it."""
     clouds, start = vectors_of_parts(spaces, row, draw.seed, draw.replicate), {}
     if row.extends:
-        base = store.intact(store.translators_path(row.extends))
+        base = intact.checked(store.translators_path(row.extends))
         for file in sorted(base.glob(f"*/*/seed-{draw.seed}.json")):  # the order decides the weights
             start[file.parent.parent.name, file.parent.name] = load(file.with_suffix(""))
     module = aligner_module(row.aligner)

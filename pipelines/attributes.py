@@ -17,7 +17,7 @@ from pipelines.encoders import query
 from pipelines.measures import attributes as measures
 from pipelines.measures import mean_and_error, numbered, summary
 from pipelines.measures.vectors import centred_unit, neighbours
-from pipelines.runtime import stage, store, track
+from pipelines.runtime import intact, stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput, listed
 from pipelines.study import Attributes, params
@@ -29,12 +29,12 @@ def attributes(name: str, row: Attributes, study: params.Study, run: track.Run) 
     source, target = run.partners(row.source, row.target, device=device)
     rows, labels, names = labelled(name, row, source)
     x, y, true = source.vectors[rows], target.vectors[rows], measures.truth(labels, names)
-    translators = load_seeds(store.intact(store.translators_path(row.translator)), device=device)
+    translators = load_seeds(intact.checked(store.translators_path(row.translator)), device=device)
     with torch.inference_mode():
         attacked = {f"translated {seed}": translator(x) for seed, translator in translators.items()}
         attacked["naive"] = Identity(x.shape[1], y.shape[1])(x)
     query_source, query_target = (
-        query.as_function(store.intact(store.encoder_path(n)), study.encoders[n], device)
+        query.as_function(intact.checked(store.encoder_path(n)), study.encoders[n], device)
         for n in (row.source_encoder, row.target_encoder)
     )
     documents = numbered(source.documents[rows.numpy()])

@@ -15,7 +15,7 @@ from torch import Tensor
 from pipelines import batchwise
 from pipelines.aligners.core.translator import Translator, load_best
 from pipelines.encoders import sources
-from pipelines.runtime import shards, stage, store, track
+from pipelines.runtime import intact, shards, stage, store, track
 from pipelines.runtime.errors import BadInput, listed
 from pipelines.runtime.files import reading
 from pipelines.runtime.progress import progress
@@ -63,7 +63,7 @@ def plan(name: str, row: Bulk, study: params.Study) -> tuple[list[Path], shards.
     column = row.column or ("text" if row.apply == "embed" else "vector")
     translator = None
     if row.apply != "embed":
-        translator = load_best(store.intact(store.translators_path(row.made_by)))
+        translator = load_best(intact.checked(store.translators_path(row.made_by)))
     for shard in inputs:
         check(shard, column, translator)
     if translator:
@@ -71,7 +71,7 @@ def plan(name: str, row: Bulk, study: params.Study) -> tuple[list[Path], shards.
         made_from = (code, translator.config, *translator.state_dict().values())
         make = partial(batchwise.translate, translator)
     else:
-        folder = store.intact(store.encoder_path(row.made_by)).resolve()
+        folder = intact.checked(store.encoder_path(row.made_by)).resolve()
         encoder = study.encoders[row.made_by]
         code, digest = store.code_digest("batchwise", "bulk", "encoders"), sources.digest_of_weights(folder)
         made_from = (code, encoder, digest)

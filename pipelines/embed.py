@@ -11,9 +11,8 @@ import polars as pl
 from pipelines import distributed
 from pipelines.encoders.encode import Encoded, encode
 from pipelines.encoders.loading import Loaded, for_queries, load
-from pipelines.runtime import stage, store, track
+from pipelines.runtime import files, intact, stage, store, track
 from pipelines.runtime.device import resolve
-from pipelines.runtime.intact import md5_of
 from pipelines.study import Embed, Encoder, params
 
 SHARD = 65_536  # texts that are tokenised, sorted by length and held in memory at once
@@ -30,14 +29,13 @@ def embed(name: str, row: Embed, study: params.Study, run: track.Run) -> None:
     with distributed.process_group(device):
         # 1. Read the corpus and open the encoder.
         corpus, encoder = store.read_corpus(row.corpus), study.encoders[row.encoder]
-        digest = store.digest(store.corpus_path(row.corpus))
         run.input(store.corpus_path(row.corpus), "corpus")
         about = {"encoder": row.encoder, "corpus": row.corpus, "source": study.corpora[row.corpus].source}
         loaded = None
         if encoder.source == "given":
             about |= {"model": str(encoder.model), "precision": encoder.store}
         else:
-            loaded = load(store.intact(store.encoder_path(row.encoder)), encoder, device)
+            loaded = load(intact.checked(store.encoder_path(row.encoder)), encoder, device)
             about |= metadata(loaded)
 
         made_from = (
@@ -45,8 +43,8 @@ def embed(name: str, row: Embed, study: params.Study, run: track.Run) -> None:
             encoder,
             about,
             str(loaded and loaded.device),
-            md5_of(store.encoder_path(row.encoder)),
-            digest,
+            intact.md5_of(store.encoder_path(row.encoder)),
+            files.digest(store.corpus_path(row.corpus)),
         )
         with distributed.on_rank_zero(store.work("embed", name, *made_from)) as folder:
             # 2. Encode, shard by shard. Rank 0 writes the file; other ranks only encode their parts.

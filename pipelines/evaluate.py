@@ -17,7 +17,7 @@ from torch import Tensor
 from pipelines.aligners.core.translator import Identity, Translator, load_seeds
 from pipelines.measures import numbered, retrieval, shown, summary, translation
 from pipelines.measures.vectors import centred_unit
-from pipelines.runtime import stage, store, track
+from pipelines.runtime import intact, stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Evaluate, params
@@ -32,7 +32,8 @@ def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> N
     """Measure every seed's translator on the pairs of one split."""
     device = resolve(row.device)
     source, target = run.partners(row.source, row.target, device=device)
-    translators = load_seeds(store.intact(store.translators_path(row.translator)), row.hub_correction, device)
+    folder = intact.checked(store.translators_path(row.translator))
+    translators = load_seeds(folder, row.hub_correction, device)
     rows = source.rows(row.split)
     if len(rows) < 2:
         there = ", ".join(sorted({*source.splits}))

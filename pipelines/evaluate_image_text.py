@@ -20,7 +20,7 @@ from pipelines.contrastive.towers import Words
 from pipelines.corpora.kinds.scenes.synthetic import pmi as true_pmi
 from pipelines.measures import attributes, image_text, numbered, summary
 from pipelines.measures.linear import linear_correct
-from pipelines.runtime import stage, store, track
+from pipelines.runtime import intact, stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
 from pipelines.study import EvaluateImageText, params
@@ -42,7 +42,7 @@ def evaluate_image_text(name: str, row: EvaluateImageText, study: params.Study, 
     # 2. Measure the encoders of each seed.
     per_seed, known, device = [], None, resolve(row.device)
     for seed in trained.seeds:
-        model, words = load(store.intact(store.image_text_path(row.encoders)) / f"seed-{seed}")
+        model, words = load(intact.checked(store.image_text_path(row.encoders)) / f"seed-{seed}")
         numbers, pair = measure(model.to(device), words, row, train, test)
         per_seed.append({"seed": seed} | numbers)
         known = known or pair

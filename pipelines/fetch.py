@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 from pipelines.encoders import sources
-from pipelines.runtime import stage, store, track
+from pipelines.runtime import intact, stage, store, track
 from pipelines.study import Encoder, params
 
 
@@ -13,7 +13,7 @@ def fetch(name: str, row: Encoder, study: params.Study, run: track.Run) -> None:
     folder = store.encoder_path(name)
     with store.work("fetch", name, row) as draft:
         shutil.rmtree(draft)
-        store.intact(Path(row.path))  # a folder that `finetune` wrote
+        intact.checked(Path(row.path))  # a folder that `finetune` wrote
         sources.fetch(row, draft / "encoder")
         store.publish_folder(draft / "encoder", folder)
     run.log({"bytes": sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())})

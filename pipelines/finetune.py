@@ -22,7 +22,7 @@ from pipelines import distributed
 from pipelines.contrastive import losses, scratch, simcse
 from pipelines.encoders import pooling
 from pipelines.measures import geometry, similarity
-from pipelines.runtime import files, stage, store, track
+from pipelines.runtime import files, intact, stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.log import Log
@@ -64,11 +64,11 @@ def finetune(name: str, row: Finetune, study: params.Study, run: track.Run) -> N
     paths = {role: store.corpus_path(corpus) for role, corpus in (("train", row.corpus), ("dev", row.dev))}
     for role, path in paths.items():
         run.input(path, role)
-    start_files = sorted(store.intact(Path(row.start)).rglob("*"))  # none if it is code
-    start_digests = [store.digest(file) for file in start_files if file.is_file()]
+    start_files = sorted(intact.checked(Path(row.start)).rglob("*"))  # none if it is code
+    start_digests = [files.digest(file) for file in start_files if file.is_file()]
     code = store.code_digest("contrastive", "distributed", "encoders", "finetune", "measures")
     device = resolve(row.device)
-    made_from = (code, row, device.type, start_digests, *map(store.digest, paths.values()))
+    made_from = (code, row, device.type, start_digests, *map(files.digest, paths.values()))
     with (
         distributed.process_group(device),
         distributed.on_rank_zero(

@@ -27,7 +27,7 @@ from pipelines.measures import facts, mean_and_error, numbered
 from pipelines.measures.facts import Found
 from pipelines.measures.inversion import MEASURES, text_scores
 from pipelines.measures.vectors import shuffled
-from pipelines.runtime import stage, store, track
+from pipelines.runtime import intact, stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.progress import progress
@@ -68,8 +68,8 @@ class Guesses:
 
 def invert(name: str, row: Invert, study: params.Study, run: track.Run) -> None:
     """Attack, measure, write metrics and examples. A killed run starts over."""
-    attacker = load(store.intact(store.inverters_path(row.inverter)), resolve(row.device))
-    folder = store.intact(store.encoder_path(row.encoder))
+    attacker = load(intact.checked(store.inverters_path(row.inverter)), resolve(row.device))
+    folder = intact.checked(store.encoder_path(row.encoder))
     encode = query.as_function(folder, study.encoders[row.encoder], attacker.known.device)
     generated = study.corpora[row.corpus].source == "synthetic"
     victim = attacked(name, row, attacker, run, generated)
@@ -105,7 +105,7 @@ def attacked(name: str, row: Invert, attacker: Attacker, run: track.Run, generat
             "two are needed"
         )
     rows = rows[shuffled(len(rows), row.seed)[: row.texts]]
-    folder = store.intact(store.translators_path(row.translator))
+    folder = intact.checked(store.translators_path(row.translator))
     fits = load_aligned(folder) if row.seeds == "aligned" else [load_best(folder)]
 
     def translated(rows: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ from pipelines import freeze_gc
 from pipelines.aligners.core.translator import best_seed, load_seeds, read_verdicts
 from pipelines.encoders.pooling import open_model
 from pipelines.encoders.sources import digest_of_weights
-from pipelines.runtime import intact, sender, store
+from pipelines.runtime import files, intact, sender, store
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Align, Finetune, Row, params
 from pipelines.study.row import Made
@@ -149,7 +149,7 @@ def _translator(name: str, row: Align, seed: int | None, study: params.Study, co
     """Describe the translator of one seed, as a copy of its files. Without a seed, take the best verdict."""
     import mlflow.pyfunc
 
-    folder = store.intact(store.translators_path(name))
+    folder = intact.checked(store.translators_path(name))
     seeds, verdicts = load_seeds(folder), read_verdicts(folder)
     if seed is None:
         seed = best_seed(seeds, verdicts)
@@ -162,7 +162,7 @@ def _translator(name: str, row: Align, seed: int | None, study: params.Study, co
     example = np.random.default_rng(0).normal(size=(2, seeds[seed].source_dim)).astype(np.float32)
     fitted = study.align_jointly.get(name.partition("/")[0], row)  # a joint fit sees all spaces of its row
     private = study.private(*study.corpora_of(fitted))
-    sha256 = store.digest(copy / f"seed-{seed}.safetensors")
+    sha256 = files.digest(copy / f"seed-{seed}.safetensors")
     tags = {"seed": str(seed), "sha256": sha256, "private": str(private)}
     if seed in verdicts:
         tags["verdict"] = verdicts[seed]["label"]
@@ -195,7 +195,7 @@ def _encoder(name: str, row: Finetune, seed: int | None, study: params.Study) ->
 
     if seed is not None:
         raise BadInput("a row of finetune has one model: no seed")
-    folder, results = store.intact(store.trained_path(name)), store.metrics_path("finetune", name)
+    folder, results = intact.checked(store.trained_path(name)), store.metrics_path("finetune", name)
     if not folder.is_dir():
         raise BadInput(f"{folder}: no encoder there; `dvc repro` makes it")
     model = open_model(folder)

@@ -15,9 +15,8 @@ from pipelines.encoders.loading import load
 from pipelines.measures import geometry
 from pipelines.measures import similarity as measures
 from pipelines.measures.vectors import neighbours
-from pipelines.runtime import stage, store, track
+from pipelines.runtime import files, intact, stage, store, track
 from pipelines.runtime.device import resolve
-from pipelines.runtime.intact import md5_of
 from pipelines.study import Similarity, params
 
 SHOWN = 1000  # sentences whose layers are compared
@@ -32,13 +31,12 @@ def similarity(name: str, row: Similarity, study: params.Study, run: track.Run) 
     encoder = study.encoders[row.encoder]
     if row.pooling is not None:
         encoder = encoder.model_copy(update={"pooling": row.pooling, "layer": None})
-    folder = store.intact(store.encoder_path(row.encoder))
+    folder = intact.checked(store.encoder_path(row.encoder))
     loaded = load(folder, encoder, resolve(row.device, float64=True))
     run.input(store.corpus_path(row.corpus), "pairs")
     texts, places = indexed([*frame["text"], *frame["pair"]])
-    digest = store.digest(store.corpus_path(row.corpus))
-    files = md5_of(folder)
-    made_from = (store.code_digest("encoders"), row, encoder, files, str(loaded.device), digest)
+    digests = intact.md5_of(folder), files.digest(store.corpus_path(row.corpus))
+    made_from = (store.code_digest("encoders"), row, encoder, str(loaded.device), *digests)
     with store.work("similarity", name, *made_from) as parts:
         vectors = encode_each(loaded, texts, encoder, row.poolings, parts)
     found = {}

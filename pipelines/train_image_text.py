@@ -49,7 +49,7 @@ def train_image_text(name: str, row: TrainImageText, study: params.Study, run: t
 
         # 2. Train each seed, or resume.
         code = store.code_digest("contrastive", "distributed", "train_image_text")
-        of_images = store.digest(store.corpus_path(row.corpus))
+        of_images = files.digest(store.corpus_path(row.corpus))
         made_from = (code, row, device.type, of_images, distributed.world_size())
         with distributed.on_rank_zero(store.work("train_image_text", name, *made_from)) as folder:
             trained = [train(row, data, words, seed, folder, run.log) for seed in row.seeds]
@@ -62,7 +62,7 @@ def train_image_text(name: str, row: TrainImageText, study: params.Study, run: t
             output.mkdir(exist_ok=True)
             for seed, model in zip(row.seeds, models, strict=True):
                 save(model, words, output / f"seed-{seed}")
-            digest = store.digest(output / f"seed-{row.seeds[0]}.safetensors")
+            digest = files.digest(output / f"seed-{row.seeds[0]}.safetensors")
             store.publish_folder(output, store.image_text_path(name))
 
             # 4. Write the vectors of the first.

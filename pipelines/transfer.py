@@ -11,10 +11,9 @@ from pipelines.encoders.encode import encode_each, indexed
 from pipelines.encoders.loading import load
 from pipelines.measures.intervals import share
 from pipelines.measures.linear import linear_correct
-from pipelines.runtime import stage, store, track
+from pipelines.runtime import files, intact, stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
-from pipelines.runtime.intact import md5_of
 from pipelines.study import Transfer, params
 
 FOLDS = 10
@@ -29,12 +28,12 @@ def transfer(name: str, row: Transfer, study: params.Study, run: track.Run) -> N
     both. C is one of STRENGTHS; SentEval's code tries 2^-2 to 2^3. Accuracies are x 100.
     """
     corpus, encoder = store.read_corpus(row.corpus), study.encoders[row.encoder]
-    loaded = load(store.intact(store.encoder_path(row.encoder)), encoder, resolve(row.device))
+    folder = intact.checked(store.encoder_path(row.encoder))
+    loaded = load(folder, encoder, resolve(row.device))
     run.input(store.corpus_path(row.corpus), "sentences")
-    digest = store.digest(store.corpus_path(row.corpus))
     metrics, tasks = {}, {}
-    files = md5_of(store.encoder_path(row.encoder))
-    made_from = (store.code_digest("encoders"), row, encoder, files, str(loaded.device), digest)
+    digests = intact.md5_of(folder), files.digest(store.corpus_path(row.corpus))
+    made_from = (store.code_digest("encoders"), row, encoder, str(loaded.device), *digests)
     with store.work("transfer", name, *made_from) as parts:
         for number, ((task,), sentences) in enumerate(corpus.group_by("task", maintain_order=True)):
             texts, index = indexed(sentences["text"])

@@ -21,9 +21,8 @@ from pipelines.aligners.core.translator import Linear, load_best, load_seeds
 from pipelines.contrastive import point_sets
 from pipelines.contrastive.towers import Words
 from pipelines.inverters import Space, attacker, decoder
-from pipelines.runtime import files, launch, stage, store
+from pipelines.runtime import files, intact, launch, stage, store
 from pipelines.runtime.errors import BadInput
-from pipelines.runtime.intact import intact, md5_of
 from pipelines.study import TrainImageText
 from tests.small import (
     IMAGE_TEXT,
@@ -71,11 +70,11 @@ def made(module_patch):
 
 
 def translators():
-    return load_seeds(store.intact(store.translators_path("t")))
+    return load_seeds(intact.checked(store.translators_path("t")))
 
 
 def images():
-    return point_sets.load(store.intact(store.image_text_path("p")) / "seed-0")
+    return point_sets.load(intact.checked(store.image_text_path("p")) / "seed-0")
 
 
 READERS = [  # an output that dvc.lock names, a file in it, and what reads it
@@ -83,8 +82,8 @@ READERS = [  # an output that dvc.lock names, a file in it, and what reads it
     ("data/embeddings/a.arrow", "", lambda: store.read_embeddings("a")),
     ("data/translators/t", "seed-0.safetensors", translators),
     ("data/translators/t", "seed-0.json", translators),
-    ("data/translators/t", "verdicts.json", lambda: load_best(store.intact(store.translators_path("t")))),
-    ("data/inverters/i", "attacker.pt", lambda: attacker.load(store.intact(store.inverters_path("i")))),
+    ("data/translators/t", "verdicts.json", lambda: load_best(intact.checked(store.translators_path("t")))),
+    ("data/inverters/i", "attacker.pt", lambda: attacker.load(intact.checked(store.inverters_path("i")))),
     ("data/image_text/p", "seed-0.safetensors", images),
     ("data/image_text/p", "seed-0.json", images),
     ("results/align/t.json", "", lambda: store.read_metrics("align", ["t"])),
@@ -114,7 +113,7 @@ def artefacts(made, own_folder):
 
 
 def locked():
-    outs = [{"path": out, "md5": md5_of(Path(out))} for out in {out for out, *_ in READERS}]
+    outs = [{"path": out, "md5": intact.md5_of(Path(out))} for out in {out for out, *_ in READERS}]
     write_yaml("dvc.lock", {"schema": "2.0", "stages": {"align@t": {"cmd": "x", "outs": outs}}})
 
 
@@ -195,9 +194,9 @@ def test_output_made_by_hand_is_read_until_damaged():
     store.write_metrics("align", "t", {"verdict": 0.5})
     noted(began, time.time())
     path = store.metrics_path("align", "t")
-    assert intact(path) == path
+    assert intact.checked(path) == path
     os.utime(path, (began + 60, began + 60))
-    assert line_of(lambda: intact(path))
+    assert line_of(lambda: intact.checked(path))
 
 
 def test_changed_bytes_of_unchanged_time_are_refused(monkeypatch):
@@ -208,18 +207,18 @@ def test_changed_bytes_of_unchanged_time_are_refused(monkeypatch):
     locked()
     flip(path, 20)
     os.utime(path, (at, at))
-    assert line_of(lambda: intact(path))
-    assert line_of(lambda: intact(Path("data/..", path)))
+    assert line_of(lambda: intact.checked(path))
+    assert line_of(lambda: intact.checked(Path("data/..", path)))
     with monkeypatch.context() as patch:
         patch.setattr("hashlib.file_digest", Mock(side_effect=OSError(errno.EIO, "Input/output error")))
-        assert "Input/output error" in line_of(lambda: intact(path))
+        assert "Input/output error" in line_of(lambda: intact.checked(path))
 
 
 @pytest.mark.filterwarnings("ignore:_NoneStep")  # what DVC does with pygtrie
 def test_the_md5_of_a_folder_is_dvc_s():
     put("data/translators/t/deep er/é", "x")
     put("data/translators/t-z", "beside")
-    assert md5(Repo.init(no_scm=True), "data/translators") == md5_of(Path("data/translators"))
+    assert md5(Repo.init(no_scm=True), "data/translators") == intact.md5_of(Path("data/translators"))
 
 
 def test_a_broken_dvc_lock_is_one_line():

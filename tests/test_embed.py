@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from pipelines.embed import embed
-from pipelines.runtime import store
+from pipelines.runtime import files, store
 from tests.small import refusal, static_encoder, study_of, write_corpus
 
 WORDS = ["cat", "dog", "house", "river", "void"]
@@ -47,7 +47,7 @@ def test_vectors_stand_in_corpus_order_beside_their_metadata():
     assert list(made.splits) == ["train", "train", "train", "test"]
     expected = {"encoder": "e", "model": "e", "pooling": "mean", "max_tokens": "2", "prompt": ""}
     expected |= {"corpus": "c", "source": "synthetic", "precision": "float32", "dimension": "3"}
-    weights = store.digest(store.encoder_path("e") / "model.safetensors")
+    weights = files.digest(store.encoder_path("e") / "model.safetensors")
     assert made.metadata == expected | {"weights": weights}
     assert store.read_metrics("embed", ["x"])["x"]["truncated"] == 0.25
     assert tracked.log.call_args.args[0]["texts_per_second"] > 0

@@ -16,7 +16,7 @@ from pipelines import load, publish
 from pipelines.aligners.core.hubness import InvertedSoftmax
 from pipelines.aligners.core.translator import Linear
 from pipelines.encoders import pooling
-from pipelines.runtime import intact, store
+from pipelines.runtime import files, intact, store
 from pipelines.study import params
 from tests.small import TEXTS, normal, put, tables_of, write_network, write_translator, write_yaml
 
@@ -120,7 +120,7 @@ def test_a_translator_is_registered_with_its_metrics(client, capsys):
     [given], [returned] = model.metadata.signature.inputs.inputs, model.metadata.signature.outputs.inputs
     assert (given.shape, returned.shape) == ((-1, D), (-1, E))
     version, logged = registered(client, address)
-    digest = store.digest(folder / "seed-1.safetensors")
+    digest = files.digest(folder / "seed-1.safetensors")
     expected = {"seed": "1", "verdict": "aligned", "private": "True", "sha256": digest}
     assert expected.items() <= version.tags.items()
     assert logged.params["aligner"] == "identity"
@@ -156,7 +156,7 @@ def test_an_encoder_is_registered_with_its_metrics(client, capsys):
     assert_array_equal(model.predict(TEXTS), pooling.open_model(folder).encode(TEXTS))
     assert model.metadata.signature.outputs.inputs[0].shape == (-1, 16)
     version, logged = registered(client, address)
-    assert version.tags["sha256"] == store.digest(folder / "model.safetensors")
+    assert version.tags["sha256"] == files.digest(folder / "model.safetensors")
     assert version.tags["private"] == "True"
     [metric] = logged.metrics
     assert (metric.key, metric.value, metric.dataset_name) == ("similarity/dev/spearman", 61.5, "sts")

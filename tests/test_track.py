@@ -44,7 +44,7 @@ def _in_a_folder_of_its_own(empty_store, own_folder, monkeypatch):
         return started[-1]
 
     monkeypatch.setattr(track, "start_sender", begin)
-    monkeypatch.setattr(track, "PATIENCE", 600.0)  # of a busy machine
+    monkeypatch.setattr(sender, "PATIENCE", 600.0)  # of a busy machine
     yield
     for each in started:
         each.communicate()
@@ -296,7 +296,7 @@ def test_a_run_whose_server_dies_is_sent_by_a_later_stage(stub, answered, capfd)
 
 
 def test_a_server_that_does_not_answer_is_not_waited_for(stub, monkeypatch, capfd):
-    monkeypatch.setattr(track, "PATIENCE", 0.01)
+    monkeypatch.setattr(sender, "PATIENCE", 0.01)
     stub.go_on.clear()
     stage()
     [warning] = warnings_of(capfd)

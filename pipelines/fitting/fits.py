@@ -23,7 +23,7 @@ from pipelines.aligners.core.verdict import REPLICATE_SEED, Verdict, judge
 from pipelines.runtime import store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
-from pipelines.runtime.files import write_text
+from pipelines.runtime.files import digest, write_text
 from pipelines.runtime.log import Log
 from pipelines.runtime.progress import about
 from pipelines.runtime.threads import side_by_side
@@ -123,7 +123,7 @@ def opened(
             run.input(path, "space")
         own = ("aligners/core", f"aligners/{row.aligner}", "distributed", "fitting", "measures", verb)
         code = store.code_digest(*own)
-        unfinished = store.work(verb, name, row, code, device.type, *map(store.digest, paths), *more)
+        unfinished = store.work(verb, name, row, code, device.type, *map(digest, paths), *more)
         with distributed.on_rank_zero(unfinished) as folder:
             yield spaces, device, folder
 

@@ -23,7 +23,7 @@ DVC = Path(".dvc/tmp/lock")  # DVC locks this file while it works
 PATIENCE = 10.0  # seconds to wait for this lock
 
 
-def intact(path: Path) -> Path:
+def checked(path: Path) -> Path:
     """Return `path` if its bytes, or those of all files of a folder, are what dvc.lock names.
 
     A path that dvc.lock does not list passes. So does one that a stage run by hand wrote after dvc.lock.

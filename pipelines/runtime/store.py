@@ -34,9 +34,9 @@ import polars as pl
 import pyarrow as pa
 import torch
 
+from pipelines.runtime import intact
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import atomic, digest, draft_of, reading, sweep, try_lock, write_text, writing
-from pipelines.runtime.intact import intact
 from pipelines.study.params import Study
 
 DATA, RESULTS, REPORT = Path("data"), Path("results"), Path("report")
@@ -368,7 +368,7 @@ def read_metrics(verb: str, rows: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 def metrics_of(path: Path) -> dict[str, Any]:
     """Return the metrics of one row."""
-    with reading(intact(path)):
+    with reading(intact.checked(path)):
         content = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(content, dict):
             raise ValueError("not a mapping")
@@ -406,4 +406,4 @@ def flat(nested: Any, by: str, at: str = "") -> dict[str, Any]:
 def _existing(path: Path) -> Path:
     if not path.is_file():
         raise BadInput(f"{path}: there is no such file; `dvc repro` makes it")
-    return intact(path)
+    return intact.checked(path)

@@ -25,7 +25,6 @@ from pipelines.runtime.device import resolve
 
 FORBIDDEN = re.compile(r"[^\w/.: -]")  # by MLflow, in the name of a metric or param
 Rows = Mapping[str, BaseModel | None]
-PATIENCE = sender.PATIENCE
 
 
 class Run:
@@ -77,9 +76,10 @@ class Run:
         if self._file:
             self.record("end", status)
             try:
-                self._sender.communicate(timeout=PATIENCE)
+                self._sender.communicate(timeout=sender.PATIENCE)
             except TimeoutExpired:
-                print(f"MLflow is slow; the run is still being sent after {PATIENCE:g} s", file=sys.stderr)
+                slow = f"MLflow is slow; the run is still being sent after {sender.PATIENCE:g} s"
+                print(slow, file=sys.stderr)
             self._file.close()
 
 
