@@ -9,7 +9,7 @@ from sklearn.metrics.pairwise import paired_distances
 
 from benchmarks import verdict as calibration
 from pipelines.aligners.core import verdict
-from pipelines.aligners.core.parts import judge_parts
+from pipelines.aligners.core.parts import Parts, judge_parts
 from pipelines.aligners.core.translator import Linear
 from pipelines.aligners.core.verdict import FEW, MIDDLE, agreement, dimensions, judge, verdict_of
 from pipelines.runtime.errors import BadInput
@@ -143,6 +143,14 @@ def test_of_a_mixture_the_share_and_its_rows_are_told():
     rows = judge_parts(dump, map, target).rows
     assert (rows(backwards).flip(0) == rows(dump)).all()
     assert (rows(big) == rows(dump)).all()
+
+
+def test_rows_that_a_fit_leaves_out_are_not_aligned(tmp_path):
+    cloud = normal(1000, 40) * torch.linspace(2, 0.2, 40) + 1
+    judge_parts(cloud, map := linear(turn(40, 40, 1)), map(cloud)).save(tmp_path / "parts")
+    rows = Parts.load(tmp_path / "parts").rows
+    faulty = torch.stack([0 * cloud[0], 1e4 * cloud[1], 1e30 * cloud[2]])
+    assert rows(torch.cat([cloud, faulty])).tolist() == [True] * 1000 + [False] * 3
 
 
 def test_a_part_on_which_two_fits_differ_is_not_aligned():

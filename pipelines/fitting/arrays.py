@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from pydantic import ValidationError
 
-from pipelines.aligners.core.cloud import checked, finite, floats
+from pipelines.aligners.core.cloud import FAR, checked, finite, floats
 from pipelines.aligners.core.parts import Parts, judge_parts
 from pipelines.aligners.core.translator import Translator, load_best, seeds_in
 from pipelines.aligners.core.translator import load as load_translator
@@ -24,7 +24,6 @@ from pipelines.study.params import one_line
 
 ALIGNER = "wasserstein_procrustes"
 PAIR = ("source", "target")
-FAR = 10  # times the median distance from the centre: rows beyond are errors, and a few would move every mean
 BLOCK = 65_536  # rows whose distances are computed at once
 
 logger = logging.getLogger(__name__)

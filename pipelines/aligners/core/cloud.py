@@ -10,6 +10,7 @@ from torch.nn.functional import normalize
 from pipelines.measures.vectors import centred_unit, finite
 from pipelines.runtime.errors import BadInput
 
+FAR = 10  # times the median distance from the centre: rows beyond are errors, and a few would move every mean
 FEW = 20  # below this many effective dimensions: no hub correction, no label *aligned* (docs/experiments.md)
 DIRECTIONS = 256  # most principal directions that `leading` keeps: later ones are mostly noise
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)

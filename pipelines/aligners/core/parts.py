@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pipelines.aligners.core.cloud import floats
+from pipelines.aligners.core.cloud import FAR, floats
 from pipelines.aligners.core.matching import draw
 from pipelines.aligners.core.mixture import MIXTURE_SAMPLE, clustered
 from pipelines.measures.vectors import centred_unit, finite, nearness, ridged
@@ -52,17 +52,20 @@ class Parts:
     mean: Tensor  # (d,) of the source
     centroids: Tensor  # (clusters, d) of centred unit vectors
     aligned: Tensor  # (clusters,) bool
+    radius: Tensor | float = torch.inf  # around the mean: rows beyond are errors; inf in old files
 
     def rows(self, source: Any) -> Tensor:
         """Mark the source vectors (n, d) for which the map is right. -> (n,) bool
 
-        Raises BadInput for another width, and for what are no numbers.
+        Rows of zeros and rows far off, which a fit leaves out, are not marked. Raises BadInput for another
+        width, and for what are no numbers.
         """
         vectors = floats("Parts", source).to(self.mean)
         if vectors.ndim != 2 or vectors.shape[1] != len(self.mean):
             raise BadInput(f"Parts: vectors must be (n, {len(self.mean)}), got {tuple(vectors.shape)}")
-        cluster = nearness(normalize(finite("Parts", vectors) - self.mean, dim=1), self.centroids).argmax(1)
-        return self.aligned[cluster]
+        centred = finite("Parts", vectors) - self.mean
+        cluster = nearness(normalize(centred, dim=1), self.centroids).argmax(1)
+        return self.aligned[cluster] & vectors.any(1) & (centred.norm(dim=1) <= self.radius)
 
     def save(self, path: Path) -> None:
         from safetensors.torch import save_file
@@ -91,9 +94,10 @@ def judge_parts(source: Tensor, translator: Map, target: Tensor, replicates: Seq
     centroids, cluster = clustered(centred_unit(source), generator)
     # 2. Translations of the source and of random directions
     random = normalize(torch.randn(source.shape, generator=generator), dim=1).to(source)
+    distances = (source - mean).norm(dim=1, keepdim=True)
     translated = translator(source)
     centre = translated.mean(0)
-    of_random = translator(mean + random * (source - mean).norm(dim=1, keepdim=True))
+    of_random = translator(mean + random * distances)
     # 3. Strangeness
     targets = centred_unit(target).double()
     moment = targets.T @ targets / len(targets)
@@ -107,7 +111,7 @@ def judge_parts(source: Tensor, translator: Map, target: Tensor, replicates: Seq
         cosines = [(moved * centred_unit(other(source))).sum(1) for other in replicates]
         agreed = _means(max(cosines, key=lambda of_rows: float(of_rows.mean())), cluster)
         aligned &= agreed > AGREED * agreed[cluster].quantile(1 - BEST)
-    return Parts(mean, centroids, aligned)
+    return Parts(mean, centroids, aligned, FAR * distances.median())
 
 
 def _means(values: Tensor, cluster: Tensor) -> Tensor:
