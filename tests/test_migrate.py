@@ -105,6 +105,11 @@ def test_ids_of_lines_and_tables_are_those_of_the_file(name):
     assert index(name).rows(["999", "990"], "pairs") == [1, 10]
 
 
+def test_rows_of_bare_lists_are_numbered():
+    put("new.jsonl", "\n".join(map(json.dumps, TURNED[:20].tolist())))
+    assert index("new.jsonl").rows(["9", "0"], "pairs") == [9, 0]
+
+
 def test_pairs_are_the_first_rows_or_a_table_of_ids():
     old, new = map(index, ("old.parquet", "new.npy"))
     write_pairs("pairs.csv", range(50, 60), range(10))

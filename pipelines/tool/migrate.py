@@ -82,6 +82,9 @@ def ids_of(path: Path) -> list[str] | None:
     """Return the ids of a file's rows; None if it has none, or if they are not read from such files."""
     if path.suffix.lower() not in TABLES:
         return formats.words(path, None, IDS)
+    with open(path, encoding="utf-8-sig") as file:
+        if file.read(1) == "[":  # a bare vector in each line
+            return None
     table = without_blank_lines(path)
     if (name := next((name for name in IDS if name in table.columns), None)) is None:
         return None
