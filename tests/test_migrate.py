@@ -93,6 +93,19 @@ def test_the_better_map_by_pairs_or_queries_moves(capsys, monkeypatch):
     assert found["retrieval"]["before"]["ndcg10"] < 0.5
 
 
+def test_rows_far_off_do_not_make_a_right_map_failed(capsys):
+    old, new = TEXTS[:1500].copy(), np.concatenate([TURNED[:100], TURNED[1500:]])
+    old[3] *= 1e9  # 3 and 8 are training pairs, 4 and 9 are test pairs
+    old[4] = new[8] = new[-1] = 0
+    new[[9, 700]] *= 1e9
+    write("old", [f"d{i}" for i in range(1500)], old)
+    np.save("new.npy", new)
+    code, found = moved(capsys, "--pairs 100")
+    assert code == 0
+    assert found["top1"] == {"unpaired": 1, "procrustes": 1}
+    assert "8 usable known pairs; at least 10 are needed" in not_moved(capsys, "--pairs 12")
+
+
 @pytest.mark.parametrize("name", ["new.jsonl", "new.csv"])
 def test_ids_of_lines_and_tables_are_those_of_the_file(name):
     ids = [str(1000 - i) for i in range(20)]  # not the numbers of the rows

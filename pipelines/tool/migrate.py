@@ -70,6 +70,12 @@ class Index:
             raise BadInput(f"{self.path}: ids are not unique")
         return ids
 
+    @cached_property
+    def near(self) -> Tensor:
+        """Mark the rows that are neither zero nor far off; a fit sees no others. (n,) bool"""
+        distinct, which = self.vectors.unique(dim=0, return_inverse=True)
+        return torch.from_numpy(arrays.near_centre(distinct.numpy()))[which] & self.vectors.any(1)
+
     def rows(self, ids: list[str], where: str) -> list[int]:
         """Return the rows of these ids. Raises BadInput for an id that is not there."""
         at = {name: row for row, name in enumerate(self.ids)}
@@ -133,7 +139,7 @@ def migrate(args: Namespace) -> Answer:
     label = verdict.label
     lines = [f"verdict on the unpaired map: {verdict.short}, {len(old.vectors)} vectors"]
     if pairs:
-        lines += on_pairs(top1, foscttm, len(test), len(new.vectors))
+        lines += on_pairs(top1, foscttm, len(test), int(new.near.sum()))
     if pairs and not partial:
         judged_as = verdict.label if best == "unpaired" else None
         label, enough = label_by_pairs(foscttm[best], len(test), judged_as)
@@ -194,7 +200,10 @@ def label_by_pairs(foscttm: float, pairs: int, verdict: str | None) -> tuple[str
 
 
 def known_pairs(pairs: str | None, old: Index, new: Index) -> Tensor:
-    """Return the rows (k, 2) of known pairs: the first K of both files, or those of a table of ids."""
+    """Return the rows (k, 2) of known pairs: the first K of both files, or those of a table of ids.
+
+    Pairs with a row that is not `near` are left out.
+    """
     if pairs is None:
         return torch.empty(0, 2, dtype=torch.int64)
     if pairs.isdecimal():
@@ -206,9 +215,10 @@ def known_pairs(pairs: str | None, old: Index, new: Index) -> Tensor:
     else:
         ids = paired_ids(pairs, old)
         both = [index.rows(of_side, pairs) for index, of_side in zip((old, new), ids, strict=True)]
-        rows = torch.tensor(both).T
+        rows = torch.tensor(both, dtype=torch.int64).T
+    rows = rows[old.near[rows[:, 0]] & new.near[rows[:, 1]]]
     if len(rows) < LEAST:
-        raise BadInput(f"--pairs {pairs}: {len(rows)} known pairs; at least {LEAST} are needed")
+        raise BadInput(f"--pairs {pairs}: {len(rows)} usable known pairs; at least {LEAST} are needed")
     return rows
 
 
@@ -228,11 +238,11 @@ def paired_ids(pairs: str, old: Index) -> list[list[str]]:
 
 
 def measure(translator: Translator, old: Index, new: Index, pairs: Tensor) -> tuple[float, float]:
-    """Return top-1 and FOSCTTM of pairs (k, 2) among all new vectors; 0 and 1 without pairs."""
+    """Return top-1 and FOSCTTM of pairs (k, 2) among all `near` new vectors; 0 and 1 without pairs."""
     if not len(pairs):
         return 0.0, 1.0
     true = pairs[:, 1]
-    others = ~torch.isin(torch.arange(len(new.vectors)), true)
+    others = new.near & ~torch.isin(torch.arange(len(new.vectors)), true)
     keys = torch.cat([new.vectors[true], new.vectors[others]])
     moved, mean = translator(old.vectors[pairs[:, 0]]), keys.mean(0)
     normalized = torch.nn.functional.normalize(moved - mean, dim=1)
