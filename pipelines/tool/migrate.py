@@ -135,20 +135,12 @@ def migrate(args: Namespace) -> Answer:
     for name, translator in maps.items():
         top1[name], foscttm[name] = measure(translator, old, new, test)
     best = max(maps, key=lambda name: (top1[name], -foscttm[name]))
-    partial = verdict.label == "partial" and best == "unpaired"
-    label = verdict.label
     lines = [f"verdict on the unpaired map: {verdict.short}, {len(old.vectors)} vectors"]
+    label, data = verdict.label, {"verdict": asdict(verdict), "map": best, "out": None}
     if pairs:
-        lines += on_pairs(top1, foscttm, len(test), int(new.near.sum()))
-    if pairs and not partial:
-        judged_as = verdict.label if best == "unpaired" else None
-        label, enough = label_by_pairs(foscttm[best], len(test), judged_as)
-        if not enough:
-            lines.append(f"{len(test)} held-out pairs do not prove it right or wrong: name more, if you can")
-        if (verdict.label, label) == ("aligned", "failed"):
-            lines.append("the known pairs contradict the verdict: are they pairs of the same texts?")
-    data = {"verdict": asdict(verdict), "map": best, "out": None}
-    data |= {"top1": top1, "foscttm": foscttm} if pairs else {}
+        label, found = on_pairs(label, best, top1, foscttm, len(test), int(new.near.sum()))
+        lines += found
+        data |= {"top1": top1, "foscttm": foscttm}
     if judged:
         data["retrieval"] = judged.by(maps[best](old.vectors))
         lines += on_queries(data["retrieval"])
@@ -157,18 +149,30 @@ def migrate(args: Namespace) -> Answer:
         return Answer(lines, data, 3)
 
     # 3. The file.
-    write(args.out, stored, maps[best], parts if partial else None)
+    write(args.out, stored, maps[best], parts if label == "partial" else None)
     lines += [f"{args.out}: {len(old.vectors)} vectors, moved by the map {best}", *left_out(args.out, stored)]
     return Answer(lines, data | {"out": str(args.out)})
 
 
-def on_pairs(top1: dict[str, float], foscttm: dict[str, float], pairs: int, vectors: int) -> list[str]:
-    """Return a line for each map, by name: how many of the known pairs it finds among so many vectors."""
+def on_pairs(
+    verdict: str, best: str, top1: dict[str, float], foscttm: dict[str, float], pairs: int, vectors: int
+) -> tuple[str, list[str]]:
+    """Return the label of the best map, and lines: how many of the known pairs each map finds among so many
+    vectors, and doubts. A map that is right for a part keeps its verdict.
+    """
     found = f"of {pairs} known pairs: the true vector is the nearest of {vectors}"
-    return [
+    lines = [
         f"{name}: {share * pairs:.0f} {found}; FOSCTTM {foscttm[name]:.3f} (right: at most {RIGHT})"
         for name, share in top1.items()
     ]
+    if (verdict, best) == ("partial", "unpaired"):
+        return verdict, lines
+    label, enough = label_by_pairs(foscttm[best], pairs, verdict if best == "unpaired" else None)
+    if not enough:
+        lines.append(f"{pairs} held-out pairs do not prove it right or wrong: name more, if you can")
+    if (verdict, label) == ("aligned", "failed"):
+        lines.append("the known pairs contradict the verdict: are they pairs of the same texts?")
+    return label, lines
 
 
 def on_queries(by_index: dict[str, dict[str, float]]) -> list[str]:
