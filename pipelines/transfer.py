@@ -29,7 +29,8 @@ def transfer(name: str, row: Transfer, study: params.Study, run: track.Run) -> N
     """
     corpus, encoder = store.read_corpus(row.corpus), study.encoders[row.encoder]
     folder = intact.checked(store.encoder_path(row.encoder))
-    loaded = load(folder, encoder, resolve(row.device))
+    float64 = any(pooled.pooling == "sbert-wk" for pooled in row.poolings.values())
+    loaded = load(folder, encoder, resolve(row.device, float64))
     run.input(store.corpus_path(row.corpus), "sentences")
     metrics, tasks = {}, {}
     digests = intact.md5_of(folder), files.digest(store.corpus_path(row.corpus))

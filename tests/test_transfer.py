@@ -81,6 +81,13 @@ def test_the_stage_measures_each_task_and_the_report_shows_them(corpus):
     assert "| B\\|C " in page
 
 
+def test_a_device_without_float64_is_refused(corpus):
+    tree = corpus.model_dump()
+    tree["transfer"]["row"] |= {"device": "mps", "poolings": {"wk": {"pooling": "sbert-wk"}}}
+    with refusal("mps has no float64, which this stage needs; take cpu or cuda"):
+        run_stage("transfer", Study.model_validate(tree))
+
+
 def test_a_vector_that_is_not_finite_is_one_line(corpus):
     static_encoder("words", ["river", "?"], np.array([[np.inf], [1]], dtype=np.float32))
     with refusal("encoder minilm: 9 of 36 vectors are not finite"):
