@@ -23,7 +23,7 @@ from pipelines.contrastive import losses, scratch, simcse
 from pipelines.encoders import pooling
 from pipelines.measures import geometry, similarity
 from pipelines.runtime import files, intact, stage, store, track
-from pipelines.runtime.device import resolve
+from pipelines.runtime.device import forked, manual_seed, resolve
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.log import Log
 from pipelines.runtime.progress import progress
@@ -71,6 +71,7 @@ def finetune(name: str, row: Finetune, study: params.Study, run: track.Run) -> N
     made_from = (code, row, device.type, start_digests, *map(files.digest, paths.values()))
     with (
         distributed.process_group(device),
+        forked(device),
         distributed.on_rank_zero(
             store.work("finetune", name, *made_from, distributed.world_size())
         ) as folder,
@@ -130,7 +131,7 @@ def build(row: Finetune, columns: list[list[str]], folder: Path) -> Training:
         raise BadInput(f"mlm {row.mlm}: the tokenizer of {row.start} has no mask token")
     simcse.set_dropout(transformer, row.dropout)
     width, device = pooling.width(transformer), resolve(row.device)
-    torch.manual_seed(row.seed)  # for the weights of the head and of the word model
+    manual_seed(row.seed, device)  # for the weights of the head and of the word model
     body, mlp = [transformer, pooling.pooler(row.pooling, width)], head or pooling.head(width)
     words = None
     if row.mlm:
@@ -210,7 +211,8 @@ def step(training: Training, row: Finetune, columns: list[list[str]]) -> Tensor:
     Batch and augmentation come from (seed, step), dropout and masks from (seed, step, rank).
     """
     batch = distributed.shard(list(batch_rows(len(columns[0]), row.batch, row.seed, training.step)))
-    torch.manual_seed((row.seed * 1_000_003 + training.step) * 1009 + distributed.rank())
+    seed = (row.seed * 1_000_003 + training.step) * 1009 + distributed.rank()
+    manual_seed(seed, training.trained.device)
     views = [[column[i] for i in batch] for column in columns]
     if len(views) == 1:
         views = two_views(views[0], row, training.step, batch)

@@ -175,6 +175,12 @@ def test_a_killed_run_continues_bit_for_bit(corpora, monkeypatch):
     assert step.call_count == 4 + 4  # it went on from step 2
 
 
+def test_a_run_leaves_the_random_state_as_it_was(corpora):
+    before = torch.get_rng_state()
+    run(steps=1)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_seeds_halves_and_settings_matter(corpora):
     first = run(steps=1)[0]
     assert same(first, run(steps=1)[0])
