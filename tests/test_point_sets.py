@@ -1,5 +1,8 @@
 """Image and text encoders of weighted point sets: training, ranks, resumption, measures."""
 
+import errno
+from unittest.mock import Mock
+
 import numpy as np
 import polars as pl
 import pytest
@@ -124,6 +127,13 @@ def test_training_resumes_to_the_same_bits_and_is_saved(frame, tmp_path, monkeyp
     assert_close(again.state_dict(), whole.state_dict(), atol=0, rtol=0)
     with refusal("no image and text encoder"):
         load(tmp_path / "none")
+
+
+def test_a_full_disk_leaves_no_half_of_an_encoder(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.fsync", Mock(side_effect=OSError(errno.ENOSPC, "")))
+    with refusal("no space left"):
+        save(DualEncoder(row(), 9), towers.Words(["a"]), tmp_path / "m")
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_repeated_batch_is_learnt(frame, tmp_path):

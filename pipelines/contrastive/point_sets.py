@@ -19,7 +19,7 @@ from torch.nn.functional import adaptive_avg_pool1d, normalize
 from pipelines.contrastive.kernels import Kernel, PointSets
 from pipelines.contrastive.towers import TextTransformer, VisionTransformer, Words, in_float32
 from pipelines.runtime.device import moved
-from pipelines.runtime.files import reading
+from pipelines.runtime.files import atomic, reading, write_text
 from pipelines.study import Head, TrainImageText
 
 START_SCALE, SCALES = 1 / 0.07, (1.0, 100.0)
@@ -112,9 +112,10 @@ def kernel_of(row: Head) -> Kernel:
 def save(model: DualEncoder, words: Words, path: Path) -> None:
     """Write `path`.safetensors, then `path`.json with the row and the words."""
     weights = {k: v.cpu().contiguous() for k, v in model.state_dict().items()}
-    save_file(weights, path.with_suffix(".safetensors"))
+    with atomic(path.with_suffix(".safetensors")) as draft:
+        save_file(weights, draft)
     saved = {"row": model.row.model_dump(exclude={"device"}), "words": words.words}
-    path.with_suffix(".json").write_text(json.dumps(saved) + "\n", encoding="utf-8")
+    write_text(path.with_suffix(".json"), json.dumps(saved) + "\n")
 
 
 def load(path: Path) -> tuple[DualEncoder, Words]:
