@@ -8,6 +8,8 @@ majority        no vectors: the commonest labels first
 chance          no vectors: the expected scores of a random order
 """
 
+import sys
+
 import polars as pl
 import torch
 from torch import Tensor
@@ -81,6 +83,9 @@ def labelled(
         raise BadInput(f"{where}: column {row.labels!r} is {column.dtype}, not labels")
     split = source.rows(row.split).tolist()
     names = measures.label_set([labels[i] for i in split], row.least)
+    read = [measures.wording(label, "name").casefold() for label in names]
+    if alike := [label for label, text in zip(names, read, strict=True) if read.count(text) > 1]:
+        print(f"{where}: labels that read alike count as different: {listed(alike)}", file=sys.stderr)
     known = set(names)
     kept = [i for i in split if not known.isdisjoint(labels[i])]
     return torch.tensor(kept), [labels[i] for i in kept], names

@@ -3,6 +3,7 @@
 import itertools
 import math
 
+import polars as pl
 import pytest
 import torch
 from hypothesis import given, settings
@@ -12,6 +13,7 @@ from pipelines.aligners.core.translator import Linear
 from pipelines.attributes import means, nearest
 from pipelines.encoders import query
 from pipelines.measures.attributes import chance, label_set, majority, order, scores, truth, wording
+from pipelines.runtime import store
 from tests.small import (
     normal,
     refusal,
@@ -124,6 +126,17 @@ def test_translated_stand_beside_ideal_and_chance(stored, labels):
         assert top1["translated"] == top1["ideal target"] == top1["ideal source"] == 1
         assert top1["naive"] == 0
         assert top1["chance"] == pytest.approx(1 / 3, abs=1e-6)
+
+
+def test_labels_that_read_alike_are_named(stored, capsys):
+    measured()
+    assert "alike" not in capsys.readouterr().err
+    corpus = store.read_corpus("notes").with_row_index("row")
+    spelt = pl.when(pl.col("row") == 29).then(pl.lit(["Art_"])).otherwise("labels")
+    store.write_corpus("notes", corpus.with_columns(labels=spelt).drop("row"))
+    measured()
+    said = "corpus notes: labels that read alike count as different: Art_, art\n"
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
