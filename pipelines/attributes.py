@@ -76,11 +76,10 @@ def labelled(
         raise BadInput(f"{where}: no column {row.labels!r}; there are: {listed(corpus.columns)}")
     column = corpus[row.labels]
     if column.dtype == pl.String:
-        labels = [[label] if label else [] for label in column.to_list()]
-    elif column.dtype == pl.List(pl.String):
-        labels = [[label for label in of_text or [] if label] for of_text in column.to_list()]
-    else:
+        column = column.reshape((-1, 1))
+    elif column.dtype != pl.List(pl.String):
         raise BadInput(f"{where}: column {row.labels!r} is {column.dtype}, not labels")
+    labels = [[label for label in of_text or [] if label] for of_text in column.to_list()]
     split = source.rows(row.split).tolist()
     names = measures.label_set([labels[i] for i in split], row.least)
     read = [measures.wording(label, "name").casefold() for label in names]

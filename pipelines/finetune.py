@@ -64,11 +64,11 @@ def finetune(name: str, row: Finetune, study: params.Study, run: track.Run) -> N
     paths = {role: store.corpus_path(corpus) for role, corpus in (("train", row.corpus), ("dev", row.dev))}
     for role, path in paths.items():
         run.input(path, role)
-    start_files = sorted(intact.checked(Path(row.start)).rglob("*"))  # none if it is code
-    start_digests = [files.digest(file) for file in start_files if file.is_file()]
+    origin = intact.checked(Path(row.start))
+    weights = origin.is_dir() and intact.md5_of(origin)  # none if it is code
     code = store.code_digest("contrastive", "distributed", "encoders", "finetune", "measures")
     device = resolve(row.device)
-    made_from = (code, row, device.type, start_digests, *map(files.digest, paths.values()))
+    made_from = (code, row, device.type, weights, *map(files.digest, paths.values()))
     with (
         distributed.process_group(device),
         forked(device),

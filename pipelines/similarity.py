@@ -47,10 +47,9 @@ def similarity(name: str, row: Similarity, study: params.Study, run: track.Run) 
     cosines, words = pl.DataFrame(schema=["0"]), pl.DataFrame(schema=["word", "count", "variance"])
     one_transformer = isinstance(loaded.model[0], Transformer) and not loaded.parts
     if one_transformer and row.pooling is None:  # the layers do not depend on the pooling
-        exact = loaded
         if loaded.precision != "float32":
-            exact = load(folder, encoder.model_copy(update={"precision": "float32"}), loaded.device)
-        every, words = layers.compare(exact.model, texts[:SHOWN], loaded.prompt)
+            loaded = load(folder, encoder.model_copy(update={"precision": "float32"}), loaded.device)
+        every, words = layers.compare(loaded.model, texts[:SHOWN], loaded.prompt)
         cosines = pl.DataFrame(every.numpy(), schema=[str(layer) for layer in range(len(every))])
         metrics["layers"] = {f"{layer:02d}": of for layer, of in enumerate(every.diagonal(1).tolist(), 1)}
     plots = store.tables_path("similarity", name)

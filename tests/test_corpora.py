@@ -662,7 +662,7 @@ def test_pairs_may_repeat_and_triples_need_a_negative():
     put("t.csv", "sentence1,sentence2,score\na,b,1\nc,d,nan\n")
     refused(file("t.csv", "sts"), "1 scores are not finite, the first is row 1")
     put("t.csv", "sentence1,sentence2,score\na,b,1\nc,d,0.4\n")  # no pair would be a positive
-    refused(file("t.csv", "sts"), "the highest score is 1: scale the scores to 0 to 5")
+    refused(file("t.csv", "sts"), "scores must go from 0 to 5: scale them")
 
 
 def test_labels_of_probes_are_what_the_texts_say(monkeypatch):

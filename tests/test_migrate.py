@@ -17,6 +17,7 @@ from pipelines.fitting import arrays
 from pipelines.tool import __main__ as command
 from pipelines.tool import migrate
 from pipelines.tool.benchmark import Moved
+from pipelines.tool.files import cloud
 from tests.small import put, two_encoders
 from tests.test_tool import PARTS, fit_quickly, refused, said
 
@@ -47,7 +48,7 @@ def write_pairs(name, old, new):
 
 
 def index(name):
-    return migrate.Index.of(Stored(Path(name)))
+    return migrate.Index(Path(name), cloud(Stored(Path(name))))
 
 
 def moved(capsys, options=""):

@@ -18,7 +18,7 @@ from pipelines.aligners.core.translator import Translator
 from pipelines.corpora.core.files import located
 from pipelines.corpora.kinds.judged import qrels
 from pipelines.corpora.sources.path import read
-from pipelines.corpora.sources.vectors import Stored, formats, stores
+from pipelines.corpora.sources.vectors import formats, stores
 from pipelines.fitting import arrays
 from pipelines.measures import retrieval, shown, summary, translation
 from pipelines.measures.vectors import centred_unit, finite
@@ -46,10 +46,6 @@ class Index:
 
     path: Path
     vectors: Tensor  # (n, d)
-
-    @classmethod
-    def of(cls, stored: Stored) -> Index:
-        return cls(stored.path, cloud(stored))
 
     @cached_property
     def ids(self) -> list[str]:
@@ -113,7 +109,7 @@ def migrate(args: Namespace) -> Answer:
     table = None if (args.pairs or "").isdecimal() else args.pairs  # a number is no file
     given = (args.old, args.new, table, args.queries, args.old_queries, args.qrels)
     check_output(args.out, stored, [*filter(None, given)])
-    old, new = Index.of(stored), Index.of(stored_new)
+    old, new = (Index(file.path, cloud(file)) for file in (stored, stored_new))
     judged = Judged.of(args, old, new.vectors.shape[1])
     known = known_pairs(args.pairs, old, new)
     held = torch.arange(len(known)) % HELD_OUT == HELD_OUT - 1

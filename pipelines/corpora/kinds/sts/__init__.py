@@ -28,6 +28,6 @@ def rows(p: HubCorpus | PathCorpus, source: Any) -> pl.DataFrame:
     with quiet(where, "a score is not a number"):
         frame = frame.with_columns(pl.col("score").cast(pl.Float64))
     texts.refuse(frame, ~frame["score"].is_finite(), where, "scores are not finite")
-    if not 1 < (most := max(frame["score"], default=5)) <= 5:
-        raise BadInput(f"{where}: the highest score is {most:g}: scale the scores to 0 to 5")
+    if not 1 < max(frame["score"], default=5) <= 5:
+        raise BadInput(f"{where}: scores must go from 0 to 5: scale them")
     return frame
