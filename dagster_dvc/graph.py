@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from graphlib import TopologicalSorter
@@ -19,6 +20,7 @@ from typing import Any
 import dagster as dg
 import yaml
 from dvc.exceptions import DvcException
+from dvc.lock import LockError
 from dvc.repo import Repo
 from dvc.stage import PipelineStage
 from dvc.utils.serialize import load_path
@@ -176,7 +178,7 @@ def read(root: Path, prefix: str = "") -> dict[str, Stage]:
 
 def _stages(repo: Repo, root: Path, prefix: str) -> tuple[list[Stage], list[str]]:
     """Return the stages, upstream first, and the paths of the metrics that dvc.yaml lists for itself."""
-    graph = repo.index.graph
+    graph = _graph(repo)
     selected = {
         str(s.name): s
         for s in graph
@@ -203,6 +205,16 @@ def _stages(repo: Repo, root: Path, prefix: str) -> tuple[list[Stage], list[str]
         for name in TopologicalSorter(upstream).static_order()
     ]
     return stages, listed
+
+
+def _graph(repo: Repo) -> Any:
+    """Return DVC's graph. If dvc.lock is half written, read it again; wait for DVC's lock for 3 s at most."""
+    try:
+        return repo.index.graph
+    except DvcException:
+        with suppress(LockError), repo.lock:
+            return repo.index.graph
+        return repo.index.graph
 
 
 def _same(one: str, other: Path) -> bool:

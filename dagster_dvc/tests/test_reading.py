@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 import yaml
+from dvc.lock import Lock
+from dvc.repo import Repo
 from projects import initialised
 
 from dagster_dvc.facts import metrics
 from dagster_dvc.graph import GraphError, lock, read
 
 USED = {  # module: {name: parameters that graph.py passes}
+    "dvc.lock": {"LockError": set()},
     "dvc.repo": {"Repo": {"root_dir"}},
     "dvc.stage": {"PipelineStage": set()},
     "dvc.utils.serialize": {"load_path": {"fs"}},
@@ -67,6 +70,29 @@ def test_no_dvc_lock_is_an_empty_one_and_half_of_one_is_an_error(tmp_path):
     (tmp_path / "dvc.lock").write_text("schema: '2.0'\nstages:\n  a: {cmd: 'x")
     with pytest.raises(GraphError, match=r"dvc\.lock"):
         lock(tmp_path)
+
+
+def test_a_dvc_lock_that_dvc_is_writing_is_read_again(tmp_path, monkeypatch):
+    project(tmp_path, {"a": {"cmd": "echo"}})
+    (tmp_path / "dvc.lock").touch()  # open for writing
+    lock = Lock.lock
+
+    def after_dvc_wrote(self):
+        (tmp_path / "dvc.lock").write_text("schema: '2.0'\n")
+        lock(self)
+
+    monkeypatch.setattr(Lock, "lock", after_dvc_wrote)
+    assert list(read(tmp_path)) == ["a"]
+
+
+def test_while_dvc_holds_its_lock_a_project_is_read_and_a_fault_is_named(tmp_path, monkeypatch):
+    project(tmp_path, {"a": {"cmd": "echo"}})
+    monkeypatch.setattr("dvc.lock.DEFAULT_TIMEOUT", 0)
+    with Repo(str(tmp_path)) as repo, repo.lock:
+        assert list(read(tmp_path)) == ["a"]
+        (tmp_path / "dvc.lock").touch()
+        with pytest.raises(GraphError, match=r"dvc\.lock.* validation failed"):
+            read(tmp_path)
 
 
 def test_metrics_may_stand_outside_of_the_stages(tmp_path):
