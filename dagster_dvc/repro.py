@@ -18,12 +18,12 @@ import dagster as dg
 from dvc.repo import Repo
 
 from dagster_dvc.facts import More, facts
-from dagster_dvc.graph import Stage, lock
+from dagster_dvc.graph import Stage, lock, one_line
 from dagster_dvc.provenance import tags
 
 GRACE_SECONDS = 20.0  # in which a cancelled stage can save its state; then it is killed
 TAIL = 30  # lines of output kept with a failure
-PROGRESS_BAR = re.compile(r"\d+%\|")
+LONG = 400  # characters of a line kept with a failure
 EXIT_CODE = re.compile(r"exited with (-?\d+)$")
 
 
@@ -114,18 +114,25 @@ def dvc(root: Path, words: list[str], run_id: str, keep: int | None = TAIL) -> O
 
 def failure(what: str, command: str, outcome: Outcome) -> dg.Failure:
     """Return a Failure with the stage's last line, or with DVC's if the stage printed none or was killed."""
-    lines = [line for line in outcome.errors if line.strip()]
-    output = [line for line in lines if not line.startswith("ERROR: ") and not PROGRESS_BAR.search(line)]
-    *_, by_dvc = "", *(line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: "))
+    lines = [_cut(line) for line in (*outcome.output, *outcome.errors) if line.strip()]
+    # DVC's error is the last one, and may have several lines
+    start = max((i for i, line in enumerate(lines) if line.startswith("ERROR: ")), default=len(lines))
+    by_dvc = one_line(" ".join(lines[start:]).removeprefix("ERROR: "))
+    *_, last = "> ", *(line for line in lines[:start] if not line.startswith("WARNING: "))
     ended = EXIT_CODE.search(by_dvc)
-    spoke = output and (not by_dvc or (ended and 0 < int(ended[1]) < 128))
-    said = output[-1] if spoke else by_dvc or f"dvc exited with {outcome.code}"
+    failed = 0 < int(ended[1]) < 128 if ended else outcome.code > 0 and not by_dvc
+    # DVC prints the command as "> command"
+    said = last if failed and not last.startswith("> ") else by_dvc or f"dvc exited with {outcome.code}"
     log = "\n".join(["```", *lines, "```"])
     return dg.Failure(
         description=said.strip(),
         metadata={"stage": what, "command": command, "dvc": by_dvc, "log": dg.MetadataValue.md(log)},
         allow_retries=False,  # the same input fails again
     )
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= LONG else f"{line[: LONG // 2]} ... {line[-LONG // 2 :]}"
 
 
 def _status(stage: Stage, output: tuple[str, ...]) -> str:

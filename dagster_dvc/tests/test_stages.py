@@ -194,6 +194,30 @@ def test_a_crash_is_named_by_its_exception(root):
     assert repro.failure("one-row", "make.py", outcome).description == "ArithmeticError: of all things"
 
 
+EXITED = "ERROR: failed to reproduce 'a': failed to run: x, exited with 1"
+BLOCKED = ("ERROR: 'o' is busy, it is being blocked by:", "  (PID 7): dvc", "", "If there are none, remove")
+KILLED = ("ERROR: failed to run: echo", "kill $$, exited with 143")
+
+
+@pytest.mark.parametrize(
+    ("output", "errors", "said"),
+    [
+        ((), ("WARNING: 'folder' is empty.", EXITED), EXITED.removeprefix("ERROR: ")),
+        (("boom", ""), (EXITED,), "boom"),
+        (("boom",), ("WARNING: 'folder' is empty.", EXITED), "boom"),
+        ((), ("ERROR: mine", EXITED), "ERROR: mine"),
+        ((), BLOCKED, "'o' is busy, it is being blocked by: (PID 7): dvc If there are none, remove"),
+        (("boom",), KILLED, "failed to run: echo kill $$, exited with 143"),
+        ((), ("x" * 3_000_000, EXITED), "x" * 200 + " ... " + "x" * 200),
+    ],
+)
+def test_the_reason_of_a_failure(output, errors, said):
+    found = repro.failure("a", "x", Outcome(255, ("Running stage 'a':", "> x", *output), errors, 1.0))
+    assert found.description == said
+    assert len(found.metadata["log"].value) < 1000
+    assert repro.failure("a", "x", Outcome(-9, output, (), 1.0)).description == "dvc exited with -9"
+
+
 def test_an_error_of_dvc_itself_is_one_line(root, instance):
     said = failure(run(build(root), instance, "sum"), "sum_stage").description
     assert "data/one-row.txt" in said
