@@ -1,6 +1,5 @@
 """Asset checks: outputs match dvc.lock, metrics are finite, and further checks of a project, which warn."""
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from inspect import getdoc
@@ -12,7 +11,7 @@ from dvc.exceptions import DvcException
 from dvc.repo import Repo
 from dvc.utils.serialize import ParseError
 
-from dagster_dvc.facts import metrics
+from dagster_dvc.facts import finite, metrics
 from dagster_dvc.graph import GraphError, Stage, lock, md5, one_line
 
 Found = tuple[str, dict[str, Any]]  # what is wrong ("" if nothing is), and metadata
@@ -95,7 +94,7 @@ def finite_metrics(root: Path, stage: Stage) -> Found:
         return _listed({"metrics": str(error)})
     if not numbers:
         return _listed({", ".join(stage.metrics): "no number in it"})
-    return _listed({name: str(value) for name, value in numbers.items() if not math.isfinite(value)})
+    return _listed({name: str(value) for name, value in numbers.items() if not finite(value)})
 
 
 def _listed(problems: dict[str, str]) -> Found:

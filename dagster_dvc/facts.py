@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import csv
-import math
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
-from dvc.utils.serialize import ParseError, load_path
+from dvc.utils.serialize import EncodingError, ParseError, load_path
 from dvc_objects.fs.local import localfs
 
 from dagster_dvc.graph import Entry, Stage
@@ -54,7 +54,8 @@ def metrics(root: Path, stage: Stage) -> dict[str, float]:
             numbers |= flat(load_path(str(path), localfs))
         for file in sorted(file for file in path.rglob("*.*") if file.is_file()):
             inner = file.relative_to(path).with_suffix("")
-            numbers |= flat(load_path(str(file), localfs), inner.as_posix())
+            with suppress(EncodingError):  # a picture
+                numbers |= flat(load_path(str(file), localfs), inner.as_posix())
     return numbers
 
 
@@ -82,14 +83,19 @@ def show(path: Path) -> Any:
 
 
 def _rows(path: Path) -> list[dg.TableRecord]:
-    with open(path, encoding="utf-8", newline="") as file:
+    with open(path, encoding="utf-8-sig", newline="") as file:
         # A row may be shorter than the header; a field beyond the header has the key None
         rows = islice(csv.DictReader(file, restval="", delimiter=DELIMITERS[path.suffix]), ROWS)
         return [dg.TableRecord({k: str(v) for k, v in row.items() if k is not None}) for row in rows]
 
 
+def finite(value: float) -> bool:
+    """Return whether a number is none of nan and inf, and no integer that is too large for a float."""
+    return abs(value) <= sys.float_info.max
+
+
 def _number(value: float) -> float | str:
-    return float(value) if math.isfinite(value) else str(value)  # Dagster's web page cannot carry nan or inf
+    return float(value) if finite(value) else str(value)  # Dagster's web page cannot carry nan or inf
 
 
 def flat(content: Any, name: str = "") -> Iterator[tuple[str, float]]:

@@ -112,11 +112,12 @@ def test_keys_of_a_parameter_may_be_of_several_types(tmp_path):
     assert list(read(tmp_path)) == ["train"]
 
 
-def test_metrics_may_be_a_folder(tmp_path):
+def test_metrics_may_be_a_folder_with_other_files(tmp_path):
     project(tmp_path, {"train": {"cmd": "true", "metrics": ["scores"]}})
     for name in ("a", "v1.0"):
         (tmp_path / "scores" / name).mkdir(parents=True)
         (tmp_path / "scores" / name / "x.json").write_text('{"top1": 0.5}')
+    (tmp_path / "scores" / "a.png").write_bytes(b"\x89PNG")
     assert metrics(tmp_path, read(tmp_path)["train"]) == {"a/x/top1": 0.5, "v1.0/x/top1": 0.5}
 
 

@@ -20,7 +20,7 @@ import yaml
 from projects import build, environment, git, materialized, names, outcomes, run, tick
 
 from dagster_dvc import repro
-from dagster_dvc.checks import as_locked
+from dagster_dvc.checks import as_locked, finite_metrics
 from dagster_dvc.experiments import example
 from dagster_dvc.facts import INLINE, facts, show, within
 from dagster_dvc.graph import Entry, lock, read
@@ -350,7 +350,7 @@ def test_a_large_picture_is_named_and_not_embedded(tmp_path):
 
 
 def test_a_cell_that_is_not_there_is_empty(tmp_path):
-    (tmp_path / "t.csv").write_text("a,b\n1\n2,3,4\n")
+    (tmp_path / "t.csv").write_text("\ufeffa,b\n1\n2,3,4\n")  # with a byte order mark, as Excel writes
     assert [row.data for row in show(tmp_path / "t.csv").records] == [
         {"a": "1", "b": ""},
         {"a": "2", "b": "3"},
@@ -373,11 +373,13 @@ def test_a_folder_of_plots_is_shown_file_by_file(tmp_path):
 
 def test_numbers_that_the_web_page_cannot_show_are_words(root):
     (root / "results").mkdir()
-    (root / "results/one-row.json").write_text('{"a": NaN, "b": Infinity, "c": 1e-05}')
-    found = facts(root, read(root)["make@one-row"], Entry({}))
-    assert (found["metrics/a"], found["metrics/b"], found["metrics/c"]) == ("nan", "inf", 1e-05)
+    stage, large = read(root)["make@one-row"], str(10**400)  # larger than any float
+    (root / "results/one-row.json").write_text(f'{{"a": NaN, "b": Infinity, "c": 1e-05, "d": {large}}}')
+    found = facts(root, stage, Entry({}))
+    assert [found[f"metrics/{name}"] for name in "abcd"] == ["nan", "inf", 1e-05, large]
+    assert finite_metrics(root, stage)[1] == {"a": "nan", "b": "inf", "d": large}
     (root / "results/one-row.json").write_text("{half")
-    assert "results/one-row.json" in facts(root, read(root)["make@one-row"], Entry({}))["metrics"]
+    assert "results/one-row.json" in facts(root, stage, Entry({}))["metrics"]
 
 
 def test_output_that_cannot_be_shown_is_read_to_its_end():
