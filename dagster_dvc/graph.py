@@ -164,6 +164,8 @@ def read(root: Path, prefix: str = "") -> dict[str, Stage]:
         raise GraphError(f"{root / 'dvc.yaml'}: there is no such file, or no stage in it")
     keys: dict[tuple[str, ...], str] = {}
     for stage in stages:
+        if ":" in stage.base:
+            raise GraphError(f"dvc.yaml: {stage.base!r}: `dvc repro` cannot run a stage with `:` in its name")
         if stage.row and SHELL.search(stage.row):  # a name is part of a command
             raise GraphError(f"dvc.yaml: {stage.base}: {stage.row!r} is no row name: a shell would read it")
         if (other := keys.setdefault(stage.key, stage.name)) != stage.name:
@@ -264,13 +266,14 @@ def _stage(
     files: dict[str, Any],
 ) -> Stage:
     outs = tuple(_paths(stage.outs))
+    meta = stage.meta if isinstance(stage.meta, dict) else {}
     params = {f"{p.def_path}:{name}": value for p in stage.params for name, value in _values(p, files)}
     mine = {dep.def_path: sources[dep.def_path] for dep in stage.deps if dep.def_path in sources}
     return Stage(
         name=stage.name,
         cmd=_joined(stage.cmd),
         desc=stage.desc or "",
-        pool=(stage.meta or {}).get("pool"),
+        pool="_".join(str(meta.get("pool") or "").split()) or None,
         upstream=upstream,
         outs=outs,
         metrics=tuple(out.def_path for out in stage.outs if out.metric or out.annot.type == "metrics"),

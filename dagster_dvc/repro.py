@@ -42,7 +42,7 @@ def asset(root: Path, stages: Mapping[str, Stage], stage: Stage, more: More) -> 
 
     @dg.multi_asset(name=stage.op, specs=[spec(stages, stage)], pool=stage.pool, description=stage.desc)
     def body(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
-        outcome = dvc(root, ["repro", "--single-item", stage.name], context.run.run_id)
+        outcome = dvc(root, ["repro", "--single-item", "--", stage.name], context.run.run_id)
         if outcome.code:
             raise failure(stage.name, stage.cmd, outcome)
         with Repo(str(root), _wait_for_lock=True) as repo, repo.lock:

@@ -121,6 +121,13 @@ def test_names_that_dagster_takes_for_no_step_or_job(tmp_path):
     assert len({stage.op for stage in read(root).values()}) == len(keys(defs))
 
 
+def test_names_that_are_no_plain_argument_of_dvc_run(tmp_path, instance):
+    rows = {"foreach": ["llama3:8b"], "do": {"cmd": "echo ${item}"}}
+    stages = {"-x": {"cmd": "echo"}, "a/b": {"cmd": "echo"}, "ask": rows}
+    defs = load(project(initialised(tmp_path), yaml.safe_dump({"stages": stages})))
+    assert outcomes(run(defs, instance)) == dict.fromkeys(("-x", "a_b", "ask@llama3_8b"), "ran")
+
+
 @pytest.mark.slow
 def test_the_five_minutes_of_the_docs_do_what_they_say(tmp_path):
     page = (PACKAGE / "README.md").read_text()

@@ -52,6 +52,7 @@ SHELL = r"^dvc\.yaml: a: .* is no row name: a shell would read it$"
     [
         ({}, r"dvc\.yaml: there is no such file, or no stage in it$"),
         ({"a": {"cmd": "echo", "wdir": "src"}}, r"stage 'a' has a wdir"),
+        ({"a:b": {"cmd": "echo"}}, r"'a:b': `dvc repro` cannot run a stage with `:` in its name$"),
         ({"a": {"comand": "echo"}}, r"extra keys not allowed .*\(line 3\)$"),
         (rows("b,c", "b_c"), r"'a@b,c' and 'a@b_c' are the same name to Dagster: a/b_c$"),
         *((rows(row), SHELL) for row in ("a;evil", "$(evil)", "a b", "a`evil`", "a'b", "-a", "a\nb")),
@@ -93,6 +94,14 @@ def test_while_dvc_holds_its_lock_a_project_is_read_and_a_fault_is_named(tmp_pat
         (tmp_path / "dvc.lock").touch()
         with pytest.raises(GraphError, match=r"dvc\.lock.* validation failed"):
             read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("meta", "pool"), [("hello", None), ({"pool": 1}, "1"), ({"pool": "gpu big/1"}, "gpu_big/1")]
+)
+def test_meta_may_be_anything(tmp_path, meta, pool):
+    project(tmp_path, {"train": {"cmd": "true", "meta": meta}})
+    assert read(tmp_path)["train"].pool == pool
 
 
 def test_metrics_may_stand_outside_of_the_stages(tmp_path):
