@@ -13,6 +13,7 @@ import torch
 from pipelines.fitting.arrays import fit
 from pipelines.measures.translation import paired_scores
 from pipelines.runtime import store
+from pipelines.runtime.errors import BadInput
 
 
 def main() -> None:
@@ -23,8 +24,11 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=20)
     parser.add_argument("--first", type=int, default=10, help="seed of the first draw")
     arguments = parser.parse_args()
-    source, target = (store.read_embeddings(space) for space in arguments.spaces)
-    store.check_same_texts(source, target)
+    try:
+        source, target = (store.read_embeddings(space) for space in arguments.spaces)
+        store.check_same_texts(source, target)
+    except BadInput as error:
+        raise SystemExit(str(error)) from None
 
     def drawn(size: int, seed: int) -> str:
         train, test = source.rows("train"), source.rows("test")

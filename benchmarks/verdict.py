@@ -32,6 +32,7 @@ from pipelines.aligners.core.verdict import agreement, verdict_of
 from pipelines.fitting.splitting import halves
 from pipelines.measures.translation import paired_scores
 from pipelines.runtime import store
+from pipelines.runtime.errors import BadInput
 from pipelines.runtime.threads import side_by_side
 from pipelines.study import Align, params
 from pipelines.study.expand import expand
@@ -231,7 +232,7 @@ def logistic(x: torch.Tensor, y: torch.Tensor) -> tuple[float, float]:
     return slope, -float(fitted.intercept_[0]) / slope
 
 
-if __name__ == "__main__":
+def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -239,9 +240,16 @@ if __name__ == "__main__":
     parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("--draws", type=int, default=20)
     arguments = parser.parse_args()
-    if arguments.what == "collect":
-        collect(arguments.files[0], arguments.draws)
-    elif arguments.what == "fit":
-        fit(arguments.files)
-    else:
-        print(*counted(arguments.files), sep="\n")
+    try:
+        if arguments.what == "collect":
+            collect(arguments.files[0], arguments.draws)
+        elif arguments.what == "fit":
+            fit(arguments.files)
+        else:
+            print(*counted(arguments.files), sep="\n")
+    except (BadInput, OSError) as error:
+        raise SystemExit(str(error)) from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,5 +1,7 @@
 """The verdict: right fits agree, wrong fits do not, and its constants fit the recorded runs."""
 
+import sys
+
 import numpy as np
 import polars as pl
 import pytest
@@ -7,6 +9,7 @@ import torch
 from sklearn.metrics import roc_auc_score
 from sklearn.metrics.pairwise import paired_distances
 
+from benchmarks import few
 from benchmarks import verdict as calibration
 from pipelines.aligners.core import verdict
 from pipelines.aligners.core.parts import Parts, judge_parts
@@ -188,3 +191,14 @@ def test_the_labels_of_all_studies_stand_in_the_log():
     *table, splits, bound = calibration.counted(sorted((ROOT / "docs" / "numbers").glob("*.json")))
     assert "\n".join(table) in page
     assert f"{splits} {bound}" in " ".join(page.split())
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [(few, "a b"), (calibration, "fit no.csv"), (calibration, "count no.json")],
+)
+def test_a_benchmark_of_files_that_are_not_there_is_one_line(program, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["program", *words.split()])
+    with pytest.raises(SystemExit, match=r"^.*[Nn]o such file.*$"):
+        program.main()
