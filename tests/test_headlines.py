@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 import torch
 
-from pipelines.measures import measure, retrieval, shown, summary, translation
+from pipelines.measures import Measure, retrieval, shown, summary, translation
 from pipelines.pages import headlines
 from pipelines.pages.tables.translation import seed_cells, translation_table
 from pipelines.runtime import store
@@ -110,12 +110,13 @@ def test_verdicts_on_other_corpora_name_that_of_the_fit(own_folder):
 
 
 def test_a_measure_of_translation_is_declared_once(tmp_path, monkeypatch):
-    """`evaluate` computes it; the report, the headlines and MLflow's view show it."""
+    """One line of MEASURES, and `evaluate` computes it; report, headlines and MLflow's view show it."""
     monkeypatch.setattr(store, "seeds_path", lambda name: tmp_path / name)
-
-    @measure(translation.MEASURES, "twice the cosine", digits=2, headline=True)
-    def doubled(pairs):
-        return 2 * translation.cosine(pairs)
+    scores_of = translation.batch_scores
+    monkeypatch.setattr(
+        translation, "batch_scores", lambda x, y: scores_of(x, y) | {"doubled": 2 * (x * y).sum(1)}
+    )
+    translation.MEASURES.append(Measure("doubled", "twice the cosine", digits=2, headline=True))
 
     try:
         scores = translation.paired_scores(torch.eye(4), torch.eye(4))
@@ -125,10 +126,15 @@ def test_a_measure_of_translation_is_declared_once(tmp_path, monkeypatch):
         assert headlines.headlines(translation.MEASURES, numbers) == numbers
         state = views.state([]).removeprefix("deflate;")
         assert b"translation/doubled" in zlib.decompress(base64.b64decode(state))
-        with pytest.raises(ValueError, match="two measures have the name doubled"):
-            measure(translation.MEASURES)(doubled)
     finally:
         translation.MEASURES.pop()
+
+
+def test_every_listed_measure_is_computed_and_no_other():
+    one, judgements = torch.eye(4), [{name: 1.0} for name in "abcd"]
+    listed = {module: [m.name for m in module.MEASURES] for module in (translation, retrieval)}
+    assert list(translation.paired_scores(one, one)) == listed[translation]
+    assert list(retrieval.judged_scores(one, one, "abcd", judgements)) == listed[retrieval]
 
 
 def test_no_measure_of_evaluate_has_the_name_of_another_number():

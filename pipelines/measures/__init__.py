@@ -6,9 +6,9 @@ those of translation, retrieval, similarity and image_text, and MLflow's view fr
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -17,11 +17,10 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Measure:
-    """How a number is named, shown and computed.
+    """How a number is named and shown.
 
     name: its key in results/. title: its heading in the report; without a title it stays in results/.
     headline: whether DVC's table shows it; MLflow's view sorts by the first such measure of translation.
-    compute: its function.
     """
 
     name: str
@@ -29,22 +28,6 @@ class Measure:
     digits: int = 3
     better: Literal["higher", "lower"] = "higher"
     headline: bool = False
-    compute: Callable[..., Any] | None = None
-
-
-def measure(measures: list[Measure], title: str = "", **about: Any) -> Callable[[Callable], Callable]:
-    """Append the decorated function to `measures`, under its own name.
-
-    `about` holds the other fields of Measure. Raises ValueError if the list has a measure of this name.
-    """
-
-    def declare(function: Callable) -> Callable:
-        if any(function.__name__ == other.name for other in measures):
-            raise ValueError(f"two measures have the name {function.__name__}; rename one")
-        measures.append(Measure(function.__name__, title, compute=function, **about))
-        return function
-
-    return declare
 
 
 def shown(measures: list[Measure]) -> list[Measure]:

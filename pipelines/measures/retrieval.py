@@ -6,42 +6,18 @@ id of its query is ranked like any other, while BEIR's own code leaves it out, a
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 from torch.nn.utils.rnn import pad_sequence
 
-from pipelines.measures import Measure, measure
+from pipelines.measures import Measure
 from pipelines.measures.vectors import finite, products
 
 DEPTH = 100  # documents that are looked at for each query
 BLOCK = 2**25  # cosines held at once
-MEASURES: list[Measure] = []
-
-
-@dataclass(frozen=True)
-class Ranked:
-    """Grades of the documents of each query."""
-
-    found: Tensor  # (q, DEPTH): of the nearest ones, nearest first
-    ideal: Tensor  # (q, largest number of judged documents): of all judged ones, highest first, then zeros
-
-
-@measure(MEASURES, "nDCG@10", headline=True)
-def ndcg10(ranked: Ranked) -> Tensor:
-    return _discounted(ranked.found) / _discounted(ranked.ideal).clamp(min=1e-12)
-
-
-@measure(MEASURES, "recall@100")
-def recall100(ranked: Ranked) -> Tensor:
-    return (ranked.found > 0).sum(1) / (ranked.ideal > 0).sum(1).clamp(min=1)
-
-
-def _discounted(grades: Tensor) -> Tensor:
-    first = grades[:, :10]
-    return (first / torch.arange(2, 2 + first.shape[1]).log2()).sum(1)
+MEASURES = [Measure("ndcg10", "nDCG@10", headline=True), Measure("recall100", "recall@100")]
 
 
 def judged_scores(
@@ -64,6 +40,16 @@ def judged_scores(
         for query, rows in enumerate(best, start):
             found.append([max(0.0, judgements[query].get(names[row], 0.0)) for row in rows])
     ideal = [sorted((max(0.0, grade) for grade in of.values()), reverse=True) for of in judgements]
-    padded = pad_sequence([torch.tensor(grades, dtype=torch.float32) for grades in ideal], batch_first=True)
-    ranked = Ranked(torch.tensor(found).reshape(len(unit), -1), padded)
-    return {m.name: m.compute(ranked) for m in MEASURES if m.compute}
+    # Grades of each query: of the nearest documents, nearest first, (q, DEPTH); and of all judged ones,
+    # highest first, then zeros, (q, largest number of judged documents)
+    nearest = torch.tensor(found).reshape(len(unit), -1)
+    judged = pad_sequence([torch.tensor(grades, dtype=torch.float32) for grades in ideal], batch_first=True)
+    return {
+        "ndcg10": _discounted(nearest) / _discounted(judged).clamp(min=1e-12),
+        "recall100": (nearest > 0).sum(1) / (judged > 0).sum(1).clamp(min=1),
+    }
+
+
+def _discounted(grades: Tensor) -> Tensor:
+    first = grades[:, :10]
+    return (first / torch.arange(2, 2 + first.shape[1]).log2()).sum(1)

@@ -6,85 +6,25 @@ vec2vec publishes: each real vector ranks all translated vectors by raw cosine.
 """
 
 import math
-from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pipelines.measures import Measure, measure
+from pipelines.measures import Measure
 from pipelines.measures.vectors import centred_unit, finite, products
 
 ROWS, KEYS = 1024, 8192  # of a block of the similarity matrix; fewer rows if there are more keys
-MEASURES: list[Measure] = []
-
-
-@dataclass
-class Pairs:
-    """Translated vectors (n, d) and their partners (n, d), row by row, and their ranks for the measures."""
-
-    translated: Tensor
-    target: Tensor
-
-    @cached_property
-    def centred(self) -> tuple[Tensor, Tensor]:
-        return centred_unit(self.translated), centred_unit(self.target)
-
-    @cached_property
-    def rank(self) -> Tensor:
-        """Rank of the true partner of each translated vector, by centred cosine. (n,)"""
-        return ranks(*self.centred)
-
-    @cached_property
-    def raw_rank(self) -> Tensor:
-        """Rank of the true translation of each target vector, by raw cosine. (n,)"""
-        return ranks(normalize(self.target, dim=1), normalize(self.translated, dim=1))
-
-
-@measure(MEASURES, "centred cosine")
-def centred_cosine(pairs: Pairs) -> Tensor:
-    translated, target = pairs.centred
-    return (translated * target).sum(1)
-
-
-@measure(MEASURES)
-def cosine(pairs: Pairs) -> Tensor:
-    return (normalize(pairs.translated, dim=1) * normalize(pairs.target, dim=1)).sum(1)
-
-
-@measure(MEASURES, "top-1", headline=True)
-def top1(pairs: Pairs) -> Tensor:
-    return (pairs.rank <= 1).float()
-
-
-@measure(MEASURES)
-def top10(pairs: Pairs) -> Tensor:
-    return (pairs.rank <= 10).float()
-
-
-@measure(MEASURES, "mean rank", digits=1, better="lower")
-def mean_rank(pairs: Pairs) -> Tensor:
-    return pairs.rank
-
-
-@measure(MEASURES)
-def raw_top1(pairs: Pairs) -> Tensor:
-    return (pairs.raw_rank <= 1).float()
-
-
-@measure(MEASURES, better="lower")
-def raw_mean_rank(pairs: Pairs) -> Tensor:
-    return pairs.raw_rank
-
-
-@measure(MEASURES, "FOSCTTM", digits=4, better="lower")
-def foscttm(pairs: Pairs) -> Tensor:
-    """Fraction of samples closer than the true match: (rank - 1) / (n - 1). 0 is perfect, 0.5 is random.
-
-    Translated vectors search target vectors, by centred cosine. The original averages both directions.
-    """
-    return (pairs.rank - 1) / max(len(pairs.rank) - 1, 1)
+MEASURES = [
+    Measure("centred_cosine", "centred cosine"),
+    Measure("cosine"),
+    Measure("top1", "top-1", headline=True),
+    Measure("top10"),
+    Measure("mean_rank", "mean rank", digits=1, better="lower"),
+    Measure("raw_top1"),
+    Measure("raw_mean_rank", better="lower"),
+    Measure("foscttm", "FOSCTTM", digits=4, better="lower"),
+]
 
 
 def paired_scores(translated: Tensor, target: Tensor, batch: int = 8192) -> dict[str, Tensor]:
@@ -97,9 +37,31 @@ def paired_scores(translated: Tensor, target: Tensor, batch: int = 8192) -> dict
     """
     wide = torch.promote_types(torch.promote_types(translated.dtype, target.dtype), torch.float32)
     translated, target = finite("translated", translated).to(wide), finite("target", target).to(wide)
-    parts = [Pairs(translated[part], target[part]) for part in batches(len(target), batch)]
-    # Every measure of this module has `compute`; the type checker does not know
-    return {m.name: torch.cat([m.compute(part) for part in parts]) for m in MEASURES if m.compute}
+    parts = [batch_scores(translated[part], target[part]) for part in batches(len(target), batch)]
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+
+def batch_scores(translated: Tensor, target: Tensor) -> dict[str, Tensor]:
+    """Return every measure's score per example of one batch. (n, d), (n, d) -> {name: (n,)}
+
+    foscttm: the fraction of samples closer than the true match, (rank - 1) / (n - 1). 0 is perfect, 0.5 is
+    random. Translated vectors search target vectors, by centred cosine. The original averages both
+    directions.
+    """
+    centred, centred_target = centred_unit(translated), centred_unit(target)
+    unit, unit_target = normalize(translated, dim=1), normalize(target, dim=1)
+    rank = ranks(centred, centred_target)  # of the true partner of each translated vector
+    raw_rank = ranks(unit_target, unit)  # of the true translation of each target vector
+    return {
+        "centred_cosine": (centred * centred_target).sum(1),
+        "cosine": (unit * unit_target).sum(1),
+        "top1": (rank <= 1).float(),
+        "top10": (rank <= 10).float(),
+        "mean_rank": rank,
+        "raw_top1": (raw_rank <= 1).float(),
+        "raw_mean_rank": raw_rank,
+        "foscttm": (rank - 1) / max(len(rank) - 1, 1),
+    }
 
 
 def batches(n: int, batch: int) -> list[slice]:
