@@ -168,9 +168,9 @@ def test_the_papers_objective_is_that_of_its_equations():
     assert adversarial == pytest.approx(entropy(logits.detach().numpy(), 1), rel=1e-4)
 
 
-@pytest.mark.parametrize("detach", [True, False])
-def test_a_detached_cycle_trains_no_first_translation(detach):
-    mine, x = training(replace(SMALL, detach_cycle=detach)), batch()
+@pytest.mark.parametrize(("objective", "detach"), [("code", True), ("paper", False)])
+def test_a_detached_cycle_trains_no_first_translation(objective, detach):
+    mine, x = training(replace(SMALL, objective=objective)), batch()
     x["source"].requires_grad_()
     cycle = mine.forward(x).cycles["source", "target"].sum()
     (gradient,) = torch.autograd.grad(cycle, x["source"], allow_unused=True)
@@ -397,7 +397,7 @@ def test_keys_of_a_row_override_its_recipe():
 
     paper = settings(recipe="paper")
     assert paper == Settings(recipe="paper", **PAPER)
-    assert settings(recipe="paper", vsp="absolute", width=64) == replace(paper, vsp="absolute", width=64)
+    assert settings(recipe="paper", objective="code", width=64) == replace(paper, objective="code", width=64)
 
 
 def test_bad_vectors_and_known_pairs_are_refused():

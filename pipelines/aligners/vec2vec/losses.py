@@ -1,5 +1,20 @@
 """Losses of vec2vec. Where the paper (section 3.2) and the official code differ, both forms are here.
 
+The setting `objective` selects one of them:
+
+| | code | paper |
+|---|---|---|
+| error of reconstruction and cycle | cosine | squared distance |
+| vector space preservation (VSP) | of reconstructions | of translations |
+| its form | absolute differences of cosines, also of x and y | squared differences of products |
+| over encoders and pairs, these are | averaged | summed |
+| the cycle trains | its second translation | both translations |
+| batch norms also see a reconstruction of each translation | yes | no |
+| discriminators of latents | one | two: for the second, real and fake are exchanged |
+| labels of real and fake vectors | 0 and 1 | 1 and 0 |
+
+Adversarial losses are always summed, transport is averaged.
+
 x: (n, d), a batch of one encoder. y: (n, d or e), the same texts after the networks.
 real (n, 1), fake (m, 1): logits of a discriminator. All losses are scalars.
 """
@@ -9,37 +24,37 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cosine_similarity, normalize
 
 from pipelines.aligners.core.matching import partners
-from pipelines.aligners.vec2vec.settings import Error, Gan, Vsp
+from pipelines.aligners.vec2vec.settings import Gan, Objective
 
 SMOOTHED = 0.9  # discriminators of the vanilla GAN have labels .9 and .1 in place of 1 and 0
 
 
-def error(x: Tensor, y: Tensor, form: Error) -> Tensor:
+def error(x: Tensor, y: Tensor, objective: Objective) -> Tensor:
     """Return the loss of reconstruction (y = R x) or of cycle consistency (y = F2 F1 x).
 
-    squared: E |x - y|^2 (paper).
-    cosine: 1 - E cos(x, y) (code).
+    paper: E |x - y|^2.
+    code: 1 - E cos(x, y).
     """
-    if form == "squared":
+    if objective == "paper":
         return (x - y).square().sum(1).mean()
     return 1 - cosine_similarity(x, y, dim=1).mean()
 
 
-def preservation(x: Tensor, y: Tensor, form: Vsp, reflected: bool) -> Tensor:
+def preservation(x: Tensor, y: Tensor, objective: Objective) -> Tensor:
     """Return the loss of vector space preservation (VSP): the change of a batch's pairwise products.
 
-    squared: mean_ij (x_i.x_j - y_i.y_j)^2 (the paper's text. Its formula compares batches of other
-    texts, whose products differ even under the true map).
-    absolute: mean_ij |cos(x_i, x_j) - cos(y_i, y_j)| (code).
-    reflected: add the same with y_i.x_j in place of y_i.y_j (code). Then y must lie in the space of x.
+    paper: mean_ij (x_i.x_j - y_i.y_j)^2 (the paper's text. Its formula compares batches of other texts,
+    whose products differ even under the true map).
+    code: mean_ij |cos(x_i, x_j) - cos(y_i, y_j)| + mean_ij |cos(x_i, x_j) - cos(y_i, x_j)|. So y must lie in
+    the space of x.
     No gradient flows into x.
     """
     x = x.detach()
-    if form == "absolute":
-        x, y = normalize(x, dim=1), normalize(y, dim=1)
+    if objective == "paper":
+        return (x @ x.T - y @ y.T).square().mean()
+    x, y = normalize(x, dim=1), normalize(y, dim=1)
     before = x @ x.T
-    differences = [before - y @ y.T] + ([before - y @ x.T] if reflected else [])
-    return torch.stack([(d.abs() if form == "absolute" else d.square()).mean() for d in differences]).sum()
+    return (before - y @ y.T).abs().mean() + (before - y @ x.T).abs().mean()
 
 
 def discriminator_loss(real: Tensor, fake: Tensor, gan: Gan, swapped: bool) -> Tensor:

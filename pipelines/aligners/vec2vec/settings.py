@@ -7,8 +7,7 @@ from pipelines.runtime.settings import Bounds, Checked, Count, Natural, NonNegat
 
 Norm = Literal["batch", "layer"]
 Gan = Literal["least_squares", "vanilla"]
-Error = Literal["cosine", "squared"]
-Vsp = Literal["absolute", "squared"]
+Objective = Literal["code", "paper"]
 
 
 @dataclass(frozen=True)
@@ -37,16 +36,8 @@ class Settings(Checked):
     disc_depth: Count = 5  # layers of a discriminator
     # losses
     gan: Gan = "least_squares"  # the adversarial loss; paper: vanilla, here with labels smoothed to .9 and .1
-    swapped_labels: bool = True  # label real vectors 0 and fake ones 1; paper: False
-    latent_discriminators: Literal["one", "both"] = "one"  # paper: both, see `Training`
-    error: Error = "cosine"  # of reconstruction and cycle; paper: squared
-    vsp: Vsp = "absolute"  # paper: squared
-    vsp_of: Literal["reconstructions", "translations"] = "reconstructions"  # paper: translations
-    vsp_reflected: bool = True  # add the term of products across x and y; paper: False
-    detach_cycle: bool = True  # only the second translation learns from the cycle; paper: False
-    # How reconstruction, cycle and VSP are combined over encoders and pairs; paper: sum. Adversarial losses
-    # are always summed, transport is averaged
-    reduction: Literal["mean", "sum"] = "mean"
+    # How the losses are computed: losses.py lists the differences; `gan` is apart. `recipe: paper` sets paper
+    objective: Objective = "code"
     rec_weight: NonNegative = 1.0  # of the reconstruction
     vsp_weight: NonNegative = 1.0  # of vector-space preservation
     cycle_weight: NonNegative = 10.0  # of the cycle
@@ -63,7 +54,6 @@ class Settings(Checked):
     warmup: Natural = 2000  # steps of linear growth of both learning rates
     warmup_from: Natural = 0  # the growth starts at this step; 0: the first step has rate 0, as in the code
     max_grad_norm: Positive = 1000.0  # of the translator, and of each discriminator
-    cycle_statistics: bool = True  # batch norms also see each translation's reconstruction; paper: False
     optimiser: Literal["adam", "sgd"] = "adam"  # of the translator; sgd has momentum 0.5; ours
     damping: NonNegative = 0.0  # of singular values, after each update of `Tied` adapters; ours
     precision: Literal["float32", "bf16"] = "float32"  # of the computation
@@ -107,16 +97,8 @@ PAPER = {
     "norm": "layer",
     "dropout": 0.0,
     "gan": "vanilla",
-    "swapped_labels": False,
-    "latent_discriminators": "both",
-    "error": "squared",
-    "vsp": "squared",
-    "vsp_of": "translations",
-    "vsp_reflected": False,
-    "detach_cycle": False,
-    "reduction": "sum",
+    "objective": "paper",
     "cycle_vsp_weight": 0.0,
-    "cycle_statistics": False,
 }
 # Ours, for small machines: one matrix per encoder on principal axes, moved by transport, the best of many
 # starts. A fit of 30,000 vectors a side takes some 4 minutes of one core

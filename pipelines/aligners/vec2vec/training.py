@@ -1,7 +1,7 @@
 """One training step of vec2vec: passes through the networks, losses, and the two updates."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from typing import Any
@@ -48,6 +48,7 @@ class Training:
         self, model: Vec2Vec, dims: dict[str, int], settings: Settings, learning: Sequence[str] = ()
     ) -> None:
         self.settings, self.model, self.dims = settings, model, dims
+        self.of_paper = settings.objective == "paper"
         self.learning = tuple(learning) or tuple(dims)
         self.pairs = [pair for pair in permutations(dims, 2) if set(pair) & set(self.learning)]
         self.real = [name for name in dims if name not in self.learning] or list(dims)[:1]
@@ -55,7 +56,7 @@ class Training:
         self.as_graph = settings.graph and self.device.type == "cuda"
         # One discriminator per encoder and one of latents. The paper has two of latents: for the second, real
         # and fake are exchanged
-        latent = LATENT if settings.latent_discriminators == "both" else LATENT[:1]
+        latent = LATENT if self.of_paper else LATENT[:1]
         weights = dict.fromkeys(dims, settings.gan_weight) | dict.fromkeys(latent, settings.latent_gan_weight)
         self.gan_weights = {name: weight for name, weight in weights.items() if weight}
         sizes = {name: dims.get(name, settings.width) for name in self.gan_weights}
@@ -123,23 +124,24 @@ class Training:
         if s.cycle_weight or s.cycle_vsp_weight:
             for source, target in self.pairs:
                 moved = translations[source, target]
-                latent = model.encode(moved.detach() if s.detach_cycle else moved, target)
+                latent = model.encode(moved if self.of_paper else moved.detach(), target)
                 cycles[source, target] = model.decode(latent, source)
-                if s.cycle_statistics:
+                if not self.of_paper:
                     model.update_statistics(latent, target)
         return Pass(x, latents, reconstructions, translations, cycles)
 
     def discriminator_losses(self, outputs: Pass) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the total loss of all discriminators, and metrics of each."""
-        s, total, metrics = self.settings, torch.zeros((), device=self.device), {}
+        gan, swapped = self.settings.gan, not self.of_paper
+        total, metrics = torch.zeros((), device=self.device), {}
         for name, (real, fake) in self._real_and_fake(outputs).items():
             with self._autocast():
                 logits = self.discriminators[name](torch.cat([real, fake]).detach())
             real, fake = logits.split([len(real), len(fake)])
-            loss = losses.discriminator_loss(real, fake, s.gan, s.swapped_labels)
+            loss = losses.discriminator_loss(real, fake, gan, swapped)
             total = total + loss
             metrics[f"loss/discriminator_{name}"] = loss.detach()
-            metrics[f"accuracy/{name}"] = losses.accuracy(real, fake, s.gan, s.swapped_labels)
+            metrics[f"accuracy/{name}"] = losses.accuracy(real, fake, gan, swapped)
             metrics[f"spread/{name}"] = logits.detach().std()
         return total, metrics
 
@@ -149,7 +151,7 @@ class Training:
         for name, (_, fake) in self._real_and_fake(outputs).items():
             with self._autocast():
                 logits = self.discriminators[name](fake)
-            loss = losses.generator_loss(logits, s.gan, s.swapped_labels)
+            loss = losses.generator_loss(logits, s.gan, swapped=not self.of_paper)
             weighted[f"generator_{name}"] = loss, self.gan_weights[name]
         if s.transport_weight:
             moves = [(moved, outputs.x[target]) for (_, target), moved in outputs.translations.items()]
@@ -164,22 +166,19 @@ class Training:
         moved = [(source, y) for (source, _), y in outputs.translations.items()]
         cycled = [(source, y) for (source, _), y in outputs.cycles.items()]
 
-        def error(couples: list[tuple[str, Tensor]]) -> Tensor:
-            return self._reduced([losses.error(x[name], y, s.error) for name, y in couples])
-
-        def vsp(couples: list[tuple[str, Tensor]], reflected: bool) -> Tensor:
-            return self._reduced([losses.preservation(x[name], y, s.vsp, reflected) for name, y in couples])
+        def total(loss: Callable[..., Tensor], couples: list[tuple[str, Tensor]]) -> Tensor:
+            each = torch.stack([loss(x[name], y, s.objective) for name, y in couples])
+            return each.sum() if self.of_paper else each.mean()
 
         weighted: Weighted = {}
         if s.rec_weight:
-            weighted["reconstruction"] = error(own), s.rec_weight
+            weighted["reconstruction"] = total(losses.error, own), s.rec_weight
         if s.cycle_weight:
-            weighted["cycle"] = error(cycled), s.cycle_weight
+            weighted["cycle"] = total(losses.error, cycled), s.cycle_weight
         if s.vsp_weight:
-            kept = vsp(own, s.vsp_reflected) if s.vsp_of == "reconstructions" else vsp(moved, False)
-            weighted["vsp"] = kept, s.vsp_weight
+            weighted["vsp"] = total(losses.preservation, moved if self.of_paper else own), s.vsp_weight
         if s.cycle_vsp_weight:
-            weighted["cycle_vsp"] = vsp(cycled, s.vsp_reflected), s.cycle_vsp_weight
+            weighted["cycle_vsp"] = total(losses.preservation, cycled), s.cycle_vsp_weight
         return weighted
 
     def limit_axes(self, axes: int | None, inverse_temperature: float) -> None:
@@ -265,10 +264,6 @@ class Training:
         fake = torch.cat([latent for name, latent in outputs.latents.items() if name not in self.real])
         sides_of |= {"latent": (real, fake), "latent_back": (fake, real)}
         return {name: sides for name, sides in sides_of.items() if name in self.discriminators}
-
-    def _reduced(self, each: list[Tensor]) -> Tensor:
-        stack = torch.stack(each)
-        return stack.mean() if self.settings.reduction == "mean" else stack.sum()
 
     def _clip(self, module: nn.Module) -> Tensor:
         return nn.utils.clip_grad_norm_(module.parameters(), self.settings.max_grad_norm, foreach=True)
