@@ -9,33 +9,20 @@ from pathlib import Path
 
 from pipelines.pages import drawing, headlines, page
 from pipelines.pages.findings import Finding, findings
-from pipelines.pages.tables import escaped
-from pipelines.pages.tables.encoders import geometry_table, similarity_table, trained_table, transfer_table
-from pipelines.pages.tables.images import image_text_table
-from pipelines.pages.tables.leakage import attributes_table, inversion_table
-from pipelines.pages.tables.sizes import sizes_table
-from pipelines.pages.tables.study import published_table, reproduce
-from pipelines.pages.tables.translation import corpora_table, judged_table, retrieval_table, translation_table
+from pipelines.pages.tables import encoders, escaped, images, leakage, sizes, translation
+from pipelines.pages.tables import study as of_study
 from pipelines.runtime import intact, stage, store, track
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import say, write_text
 from pipelines.study.params import Study
 
 TABLES = (
-    corpora_table,
-    translation_table,
-    retrieval_table,
-    judged_table,
-    sizes_table,
-    similarity_table,
-    transfer_table,
-    trained_table,
-    geometry_table,
-    attributes_table,
-    inversion_table,
-    image_text_table,
-    published_table,
-    reproduce,
+    *translation.TABLES,
+    *sizes.TABLES,
+    *encoders.TABLES,
+    *leakage.TABLES,
+    *images.TABLES,
+    *of_study.TABLES,
 )
 TITLE = "# {}: what was found"
 NONE = "No findings. Rows of `evaluate`, `attributes`, `invert` or `geometry` would give some."

@@ -6,23 +6,13 @@ by the lower end of the interval. Encoders trained here: the best on dev pairs. 
 GENERATED; what no attacker has is marked ORACLE.
 """
 
-from pipelines.pages.findings.encoders import geometry, image_text, training
+from pipelines.pages.findings import encoders, leakage, translation
 from pipelines.pages.findings.finding import Finding
-from pipelines.pages.findings.leakage import attribute_inference, inversion
-from pipelines.pages.findings.translation import judgement, translation
 from pipelines.study.params import Study
 
-KINDS = (
-    translation,
-    judgement,
-    attribute_inference,
-    inversion,
-    geometry,
-    training,
-    image_text,
-)
+FINDINGS = (*translation.FINDINGS, *leakage.FINDINGS, *encoders.FINDINGS)
 
 
 def findings(study: Study) -> list[Finding]:
     """Return the findings of the results in results/, in reading order."""
-    return [finding for kind in KINDS if (finding := kind(study))]
+    return [finding for kind in FINDINGS if (finding := kind(study))]

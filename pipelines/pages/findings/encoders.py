@@ -118,3 +118,6 @@ def image_text(study: Study) -> Finding | None:
     ]
     heading = image_text_title(study, first_row.corpus, first_metrics["test"])
     return finding(sentences, picture_path("evaluate_image_text", first, "zero-shot"), heading)
+
+
+FINDINGS = (geometry, training, image_text)

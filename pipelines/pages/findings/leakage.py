@@ -113,3 +113,6 @@ def by(study: Study, row: Attributes | Invert) -> str:
     if labels and not mostly_aligned(labels):
         phrases.append(f"judged {counted(labels)}")
     return ", ".join(phrases)
+
+
+FINDINGS = (attribute_inference, inversion)

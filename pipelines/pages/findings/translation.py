@@ -185,3 +185,6 @@ def what_to_try(study: Study, name: str) -> str:
     if shared and aligner_module(fit.aligner).USES_PAIRS:
         advice.append("known `pairs`")
     return f"To try, in this order: {', '.join(advice)}."
+
+
+FINDINGS = (translation, judgement)

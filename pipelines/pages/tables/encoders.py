@@ -151,3 +151,6 @@ def translated(study: Study, corpus: str, pair: str) -> list[str]:
             supervision = fits[row.translator].supervision
             best[supervision] = max(best.get(supervision, ""), f"{metrics['top1']:.3f}")
     return [best["unpaired"], best["oracle"]]
+
+
+TABLES = (similarity_table, transfer_table, trained_table, geometry_table)

@@ -51,3 +51,6 @@ def described(head: Head) -> str:
     kernel = f"{head.kernel} {head.scale:g}, linear {head.linear:.2f}, kernel {head.nonlinear:.2f}"
     log = ", log" if head.log else ""
     return f"{head.points or 'all'} points, {head.dim}-d, {kernel}, {head.weight}{log}"
+
+
+TABLES = (image_text_table,)

@@ -145,3 +145,6 @@ def examples(name: str, leak: Interval | None) -> list[str]:
             said += " No facts are listed: they are at floor level."
     rows = [[escaped(value or "") for value in row] for row in best.head(SHOWN)[list(columns)].iter_rows()]
     return [said, "", *table(columns.values(), rows)]
+
+
+TABLES = (attributes_table, inversion_table)

@@ -97,3 +97,6 @@ def shared(study: Study, row: Evaluate, fit: Align, of: str) -> tuple:
         fit.limit[1] if isinstance(fit.limit, tuple) else None,
         str(study.align_jointly[joint].spaces) if pair else None,  # a joint fit of other spaces differs
     )
+
+
+TABLES = (sizes_table,)

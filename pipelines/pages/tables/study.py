@@ -51,3 +51,6 @@ def quoted(row: Published) -> list[str]:
 def reproduce(study: Study) -> list[str]:
     """Say how to run the study, or one row, again."""
     return ["## How to reproduce this", "", AGAIN, "", "```sh", again(study.study), "```"]
+
+
+TABLES = (published_table, reproduce)

@@ -134,3 +134,6 @@ def unmeasured(study: Study) -> dict[str, dict[str, Any]]:
     evaluated, verdicts = {row.translator for row in study.evaluate.values()}, store.alignments(study)
     names = [name for name in study.translators() if name not in evaluated]
     return {name: verdicts[name] for name in names if "verdict" in verdicts.get(name, {})}
+
+
+TABLES = (corpora_table, translation_table, retrieval_table, judged_table)
