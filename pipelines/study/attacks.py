@@ -5,16 +5,23 @@ from __future__ import annotations
 import importlib
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
 from pipelines.runtime.settings import Count
-from pipelines.study.row import Computed, CorpusName, Ref, Seed, Several, SpaceName, known, settings_from
+from pipelines.study.row import (
+    Computed,
+    CorpusName,
+    Ref,
+    Seed,
+    Several,
+    SpaceName,
+    Study,
+    known,
+    settings_from,
+)
 from pipelines.study.translation import Translated
-
-if TYPE_CHECKING:
-    from pipelines.study.params import Study
 
 
 def settings(module: str, given: Any) -> Any:

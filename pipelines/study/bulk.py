@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pipelines.runtime.settings import Count
-from pipelines.study.row import Computed, Made, Text, Watched, known
-
-if TYPE_CHECKING:
-    from pipelines.study.params import Study
+from pipelines.study.row import Computed, Made, Study, Text, Watched, known
 
 
 class Bulk(Computed):

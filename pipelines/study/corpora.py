@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from pipelines.runtime.settings import Count, Natural
-from pipelines.study.row import Row, Seed, Text, Watched, matching
-
-if TYPE_CHECKING:
-    from pipelines.study.params import Study
+from pipelines.study.row import Row, Seed, Study, Text, Watched, matching
 
 _PACKAGES = Path(__file__).parents[1] / "corpora" / "kinds"
 KINDS = tuple(sorted(path.parent.name for path in _PACKAGES.glob("*/__init__.py")))

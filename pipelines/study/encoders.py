@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pipelines.runtime.settings import Bounds, Count, Natural, NonNegative, Positive, Share
 from pipelines.study.row import (
@@ -15,13 +15,11 @@ from pipelines.study.row import (
     Seed,
     Several,
     Shared,
+    Study,
     Text,
     Watched,
     known,
 )
-
-if TYPE_CHECKING:
-    from pipelines.study.params import Study
 
 PACKAGED = {  # on PyPI
     "minilm": "all-MiniLM-L6-v2, a BERT of 6 layers, 384 dimensions",

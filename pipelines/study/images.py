@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from pipelines.contrastive.shape import HEADS, PATCH
 from pipelines.runtime.settings import Bounds, Count, Natural, NonNegative, Positive
-from pipelines.study.row import Computed, CorpusName, Ref, Row, Seeds, Several, Shared
-
-if TYPE_CHECKING:
-    from pipelines.study.params import Study
-
+from pipelines.study.row import Computed, CorpusName, Ref, Row, Seeds, Several, Shared, Study
 
 Width = Annotated[int, Bounds(ge=8), Field(multiple_of=HEADS)]
 

@@ -10,16 +10,13 @@ import inspect
 import json
 from dataclasses import MISSING, is_dataclass
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from pipelines.runtime.settings import Bounds
-from pipelines.study.row import Made, Ref, Row
-
-if TYPE_CHECKING:
-    from pipelines.study.params import Study
+from pipelines.study.row import Made, Ref, Row, Study
 
 NAMES: dict[Any, str] = {
     str: "text",

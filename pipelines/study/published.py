@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from pipelines.runtime.settings import Finite
-from pipelines.study.row import Row, known, matching
-
-if TYPE_CHECKING:
-    from pipelines.study.params import Study
+from pipelines.study.row import Row, Study, known, matching
 
 
 class Published(Row):

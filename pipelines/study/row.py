@@ -26,6 +26,8 @@ from pipelines.runtime.settings import Bounds, Count
 
 if TYPE_CHECKING:
     from pipelines.study.params import Study
+else:  # modules of rows take the type from here: params.py imports them
+    Study = Any
 
 
 def _distinct(values: tuple[int, ...]) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from dataclasses import fields, is_dataclass
 from itertools import permutations
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -24,15 +24,13 @@ from pipelines.study.row import (
     Several,
     Shared,
     SpaceName,
+    Study,
     Text,
     Watched,
     known,
     nearest,
     settings_from,
 )
-
-if TYPE_CHECKING:
-    from pipelines.study.params import Study
 
 # Of a row: as in `aligners.core.aligner`, but an unpaired aligner that gets known pairs has "few pairs"
 Supervision = Literal["unpaired", "few pairs", "naive", "oracle"]
