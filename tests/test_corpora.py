@@ -195,10 +195,8 @@ def test_absent_files_and_bad_vectors_are_named():
 def test_a_kind_is_a_package_of_kinds_and_names_its_sources(monkeypatch):
     with pytest.raises(ValueError, match="'poems' is no kind of corpus; there are: emails, images"):
         file(".", "poems")
-    with pytest.raises(
-        ValueError, match=r"^corpora\.x: scenes has no source path; its sources are synthetic$"
-    ):
-        file(".", "scenes").check("corpora.x", Mock())
+    with pytest.raises(ValueError, match=r"^: scenes has no source path; its sources are synthetic$"):
+        file(".", "scenes").check(Mock())
     monkeypatch.setattr(tweets, "rows", lambda p, source: pl.DataFrame({"text": ["x"]}))
     refused(file(".", "tweets"), "kind tweets: `rows` returns no column id")
     monkeypatch.setattr(study_corpora, "_PACKAGES", Path("kinds"))
@@ -207,7 +205,7 @@ def test_a_kind_is_a_package_of_kinds_and_names_its_sources(monkeypatch):
         with pytest.raises(
             ValueError, match=r"kind tweets: its file needs a line such as SOURCES = \('path',\)$"
         ):
-            file(".", "tweets").check("corpora.x", Mock())
+            file(".", "tweets").check(Mock())
 
 
 @pytest.mark.parametrize(
@@ -404,8 +402,8 @@ def test_tasks_keep_validation_rows_and_refuse_chunks():
     columns = {"text": TEXTS, "labels": [["l"]] * 20, "task": ["T"] * 20}
     columns["split"] = ["train", "validation", "test", "train"] * 5
     assert set(collected(columns, kind="tasks")["split"]) == {"train", "dev", "test"}
-    with pytest.raises(ValueError, match=r"^corpora\.x: kind tasks has no `chunk` and no `document`$"):
-        file("t.parquet", "tasks", chunk={"size": 4}).check("corpora.x", Mock())
+    with pytest.raises(ValueError, match=r"^: kind tasks has no `chunk` and no `document`$"):
+        file("t.parquet", "tasks", chunk={"size": 4}).check(Mock())
 
 
 def test_held_out_documents_have_texts_that_can_be_held_out():

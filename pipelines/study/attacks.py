@@ -58,11 +58,11 @@ class Attributes(Translated):
     k: tuple[Count, ...] = Field((1, 5), min_length=1)  # count a label as found among the first k
     neighbours: Count = 1  # average a vector's scores over this many nearest vectors, including itself
 
-    def check(self, where: str, study: Study) -> None:
+    def check(self, study: Study) -> None:
         """Raise ValueError if a side is an image-text space: labels need an encoder that is a row."""
-        super().check(where, study)
+        super().check(study)
         for side in ("source_encoder", "target_encoder"):
-            known(f"{where}.{side}", getattr(self, side), study.encoders)
+            known(f".{side}", getattr(self, side), study.encoders)
 
 
 class Inverter(Computed):
@@ -82,15 +82,13 @@ class Inverter(Computed):
         """Return whether these are vec2text's own weights."""
         return hasattr(self.inverter, "pretrained")
 
-    def check(self, where: str, study: Study) -> None:
+    def check(self, study: Study) -> None:
         """Raise ValueError for a missing encoder, or a corrector where the inverter is no decoder."""
-        known(f"{where}.encoder", self.encoder, study.encoders)
+        known(".encoder", self.encoder, study.encoders)
         if study.corpora[self.corpus].source == "vectors":
-            raise ValueError(f"{where}.corpus: {self.corpus} has vectors and no texts")
+            raise ValueError(f".corpus: {self.corpus} has vectors and no texts")
         if self.corrector and not hasattr(self.inverter, "vocabulary"):
-            raise ValueError(
-                f"{where}.corrector: only a decoder learns one; name vec2text's as `inverter.corrector`"
-            )
+            raise ValueError(".corrector: only a decoder learns one; name vec2text's as `inverter.corrector`")
 
 
 class Invert(Translated):
@@ -107,23 +105,19 @@ class Invert(Translated):
     consensus: ConsensusSettings = {}  # see `consensus` below
     judge: JudgeSettings | None = None  # see `judge` below; None: no language model judges
 
-    def check(self, where: str, study: Study) -> None:
+    def check(self, study: Study) -> None:
         """Raise ValueError if the inverter is of another encoder, or was trained on the attacked texts."""
-        super().check(where, study)
+        super().check(study)
         attacker = study.inverters[self.inverter]
         if attacker.encoder != self.encoder:
             inverter = f"inverter {self.inverter} was trained on {attacker.encoder}"
-            raise ValueError(f"{where}: {inverter}, not {self.encoder}")
+            raise ValueError(f": {inverter}, not {self.encoder}")
         corrector = attacker.inverter.corrector if attacker.released else attacker.corrector
         if self.search.corrections and not corrector:
-            raise ValueError(f"{where}: corrections need an inverter with a `corrector`")
+            raise ValueError(": corrections need an inverter with a `corrector`")
         rest = replace(self.search, corrections=0, width=1)
         if attacker.released and rest != type(rest)(corrections=0, width=1):
-            raise ValueError(
-                f"{where}.search: a released inverter takes `corrections` and `width` (beams) alone"
-            )
+            raise ValueError(".search: a released inverter takes `corrections` and `width` (beams) alone")
         splits = self.split, attacker.split
         if self.corpus == attacker.corpus and (None in splits or splits[0] == splits[1]):
-            raise ValueError(
-                f"{where}: the attacker's texts are the attacked ones: take another split or corpus"
-            )
+            raise ValueError(": the attacker's texts are the attacked ones: take another split or corpus")

@@ -30,17 +30,17 @@ class Bulk(Computed):
         """Return the row of `encoders` that embeds, or the name of the translator."""
         return Made.maker(self.model)[1]
 
-    def check(self, where: str, study: Study) -> None:
+    def check(self, study: Study) -> None:
         """Raise ValueError if `model`, `workers` or `address` does not fit the other keys."""
         table, name = Made.maker(self.model)
         needed = "encoders" if self.apply == "embed" else "translators"
         if table != needed:
-            raise ValueError(f"{where}.model: {self.apply} takes data/{needed}/<name>")
+            raise ValueError(f".model: {self.apply} takes data/{needed}/<name>")
         if table == "translators":
-            known(f"{where}.model", name, study.translators())
+            known(".model", name, study.translators())
         elif study.encoders[name].source == "given":
-            raise ValueError(f"{where}.model: {name} has `source: given`: it cannot embed")
+            raise ValueError(f".model: {name} has `source: given`: it cannot embed")
         if self.engine == "local" and self.workers > 1:
-            raise ValueError(f"{where}.workers: more than one needs `engine: ray`")
+            raise ValueError(".workers: more than one needs `engine: ray`")
         if self.engine == "local" and self.address:
-            raise ValueError(f"{where}.address: needs `engine: ray`")
+            raise ValueError(".address: needs `engine: ray`")

@@ -55,7 +55,7 @@ class Corpus(Row):
     seed: Seed = 0  # of every draw of texts
     private: bool = False  # keep its texts and labels out of MLflow, the report and standard output
 
-    def check(self, where: str, study: Study) -> None:
+    def check(self, study: Study) -> None:
         """Raise ValueError if the kind cannot be read from this source, or cannot be cut."""
         if isinstance(self, VectorsCorpus):
             return
@@ -64,13 +64,13 @@ class Corpus(Row):
         code = (_PACKAGES / self.kind / "__init__.py").read_text(encoding="utf-8")
         found = re.search(r"^SOURCES = \(([^),]+,[^)]*)\)", code, re.MULTILINE)
         if not found:
-            raise ValueError(f"{where}: kind {self.kind}: its file needs a line such as SOURCES = ('path',)")
+            raise ValueError(f": kind {self.kind}: its file needs a line such as SOURCES = ('path',)")
         if source not in (sources := re.findall(r"\w+", found[1])):
             known = ", ".join(sources)
-            raise ValueError(f"{where}: {self.kind} has no source {source}; its sources are {known}")
+            raise ValueError(f": {self.kind} has no source {source}; its sources are {known}")
         cut = isinstance(self, HubCorpus | PathCorpus) and (self.chunk or self.document)
         if cut and "\nCHUNKED = True" not in code:
-            raise ValueError(f"{where}: kind {self.kind} has no `chunk` and no `document`")
+            raise ValueError(f": kind {self.kind} has no `chunk` and no `document`")
 
 
 class LibraryCorpus(Corpus):

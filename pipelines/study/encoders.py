@@ -66,17 +66,15 @@ class Encoder(Pooled):
     prompt: str | None = None
     rotation: int | None = None  # seed of a secret random orthogonal matrix that rotates every vector
 
-    def check(self, where: str, study: Study) -> None:
+    def check(self, study: Study) -> None:
         """Raise ValueError if `model` names a model twice, no packaged one, or none that a hub can have."""
         names = [str(part.model) for part in self.parts]
         if len({*names}) < len(names):
-            raise ValueError(f"{where}.model: {self.model!r} names a model twice")
+            raise ValueError(f".model: {self.model!r} names a model twice")
         for name in names if self.source == "wheel" else ():
-            known(f"{where}.model", name, PACKAGED, "packaged encoder")
+            known(".model", name, PACKAGED, "packaged encoder")
         if self.source == "hub" and not all(map(HUB_ID.fullmatch, names)):
-            raise ValueError(
-                f"{where}.model: {self.model!r} is no hub id: owner/name or a bare name is needed"
-            )
+            raise ValueError(f".model: {self.model!r} is no hub id: owner/name or a bare name is needed")
 
     @property
     def parts(self) -> list[Encoder]:
@@ -92,13 +90,11 @@ class Embed(Shared):
     corpus: CorpusName  # whose texts are embedded
     encoder: EncoderName  # by which encoder
 
-    def check(self, where: str, study: Study) -> None:
+    def check(self, study: Study) -> None:
         """Raise ValueError unless vectors without text meet an encoder with `source: given`."""
         given = study.encoders[self.encoder].source == "given"
         if given != (study.corpora[self.corpus].source == "vectors"):
-            raise ValueError(
-                f"{where}: a corpus of vectors takes an encoder with `source: given`, and only that"
-            )
+            raise ValueError(": a corpus of vectors takes an encoder with `source: given`, and only that")
 
 
 class Network(Row):
@@ -142,12 +138,12 @@ class Finetune(Shared):
         """Whether it starts from a new network."""
         return self.start.endswith("scratch.py")
 
-    def check(self, where: str, study: Study) -> None:
+    def check(self, study: Study) -> None:
         """Raise ValueError for a corpus of vectors without text, and for triplets that would lose words."""
         if study.corpora[self.corpus].source == "vectors":
-            raise ValueError(f"{where}.corpus: {self.corpus} has vectors and no texts")
+            raise ValueError(f".corpus: {self.corpus} has vectors and no texts")
         if self.augment and study.corpora[self.corpus].kind == "nli":
-            raise ValueError(f"{where}.augment: {self.corpus} has triplets; only single texts lose words")
+            raise ValueError(f".augment: {self.corpus} has triplets; only single texts lose words")
 
 
 class Similarity(Computed):
@@ -159,9 +155,9 @@ class Similarity(Computed):
     pooling: Pooler | None = None  # None: the encoder's own
     poolings: dict[str, Pooled] = {}  # others, by name, from the same pass
 
-    def check(self, where: str, study: Study) -> None:
+    def check(self, study: Study) -> None:
         """Raise ValueError if a pooling is set for an encoder of several models."""
-        _check_poolings(f"{where}.pooling", self.pooling or self.poolings, study.encoders[self.encoder])
+        _check_poolings("pooling", self.pooling or self.poolings, study.encoders[self.encoder])
 
 
 class Transfer(Computed):
@@ -172,18 +168,18 @@ class Transfer(Computed):
     poolings: dict[str, Pooled] = {}  # beside the encoder's own, by name, from the same pass
     seed: Seed = 0  # of the folds
 
-    def check(self, where: str, study: Study) -> None:
+    def check(self, study: Study) -> None:
         """Raise ValueError for another kind of corpus, or poolings of an encoder of several models."""
         if study.corpora[self.corpus].kind not in ("tasks", "probes"):
-            raise ValueError(f"{where}.corpus: {self.corpus} is neither of kind tasks nor of kind probes")
-        _check_poolings(f"{where}.poolings", self.poolings, study.encoders[self.encoder])
+            raise ValueError(f".corpus: {self.corpus} is neither of kind tasks nor of kind probes")
+        _check_poolings("poolings", self.poolings, study.encoders[self.encoder])
 
 
-def _check_poolings(where: str, pooling: str | dict[str, Any] | None, encoder: Encoder) -> None:
+def _check_poolings(key: str, pooling: str | dict[str, Any] | None, encoder: Encoder) -> None:
     if pooling and len(encoder.parts) > 1:
-        raise ValueError(f"{where}: encoder {encoder.model} is several models, each with its own pooling")
+        raise ValueError(f".{key}: encoder {encoder.model} is several models, each with its own pooling")
     if isinstance(pooling, dict) and (taken := {"own", "tasks"} & {*pooling}):
-        raise ValueError(f"{where}: the results have a {min(taken)!r} of their own: choose another name")
+        raise ValueError(f".{key}: the results have a {min(taken)!r} of their own: choose another name")
 
 
 class Geometry(Computed):
@@ -195,8 +191,8 @@ class Geometry(Computed):
     split: str | None = "test"  # None: every row of the corpus
     limit: Annotated[int, Bounds(ge=16)] = 4096  # most texts
 
-    def check(self, where: str, study: Study) -> None:
+    def check(self, study: Study) -> None:
         """Raise ValueError for an embedding of another corpus."""
         for name in self.spaces:
             if (other := study.spaces()[name].corpus) != self.corpus:
-                raise ValueError(f"{where}.spaces: {name} has texts of {other}, not of {self.corpus}")
+                raise ValueError(f".spaces: {name} has texts of {other}, not of {self.corpus}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -68,12 +69,12 @@ class TrainImageText(Shared):
     lr: Positive = 1e-3  # learning rate
     warmup: Natural = 30  # steps
 
-    def check(self, where: str, study: Study) -> None:
+    def check(self, study: Study) -> None:
         """Raise ValueError if its embeddings would have the name of a row of embed."""
-        name = where.partition(".")[2]
-        for side in ("image", "text"):
+        names = [name for name, row in study.train_image_text.items() if row is self]
+        for name, side in product(names, ("image", "text")):
             if f"{name}-{side}" in study.embed:
-                raise ValueError(f"{where}: its embeddings and a row of embed are both called {name}-{side}")
+                raise ValueError(f": its embeddings and a row of embed are both called {name}-{side}")
 
 
 class EvaluateImageText(Computed):

@@ -88,8 +88,11 @@ class Study(Row):
             raise ValueError(f"align_jointly.{min(shared)}: a row of align has this name")
         # In the order of the tables: a check may rely on the rows of the tables before its own.
         for where, row in self.rows():
-            row.check_references(where, self)
-            row.check(where, self)
+            try:
+                row.check_references(self)
+                row.check(self)
+            except ValueError as error:  # begins with `.<key>: ` or `: `
+                raise ValueError(f"{where}{error}") from None
         made_from = {
             where: [".".join(Made.maker(path)) for path in row.watched().values()]
             for where, row in self.rows()

@@ -18,9 +18,9 @@ class Published(Row):
     # Our number beside it: `verb.row.measure`
     of: Annotated[str, matching(r"\w+(\.[\w@-]+){2,}", "is not `verb.row.measure`")] | None = None
 
-    def check(self, where: str, study: Study) -> None:
+    def check(self, study: Study) -> None:
         """Raise ValueError if `of` names a verb or a row that is missing."""
         if self.of:
             verb, row, *_ = self.of.split(".")
-            known(f"{where}.of", verb, study.table_by_verb(), "verb")
-            known(f"{where}.of", row, study.table(study.table_by_verb()[verb]))
+            known(".of", verb, study.table_by_verb(), "verb")
+            known(".of", row, study.table(study.table_by_verb()[verb]))

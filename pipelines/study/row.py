@@ -143,13 +143,16 @@ class Row(BaseModel):
         """Return the paths that DVC watches for changes, by field."""
         return {name: getattr(self, name) for name, mark in self.references() if isinstance(mark, Made)}
 
-    def check_references(self, where: str, study: Study) -> None:
-        """Raise ValueError if a field marked with `Ref` names a row that is not in the study."""
+    def check_references(self, study: Study) -> None:
+        """Raise ValueError, as `check`, if a field marked with `Ref` names a row that is not in the study."""
         for name, mark in self.references():
-            mark.check(f"{where}.{name}", getattr(self, name), study)
+            mark.check(f".{name}", getattr(self, name), study)
 
-    def check(self, where: str, study: Study) -> None:
-        """Raise ValueError if the row does not fit the rows that it names. Those are in the study."""
+    def check(self, study: Study) -> None:
+        """Raise ValueError if the row does not fit the rows that it names. Those are in the study.
+
+        The message begins with `.<key>: ` or `: `: `Study` puts the row's place before it.
+        """
 
 
 # auto: the environment variable UNIVERSAL_GEOMETRY_DEVICE, else CUDA if there is any, else the CPU

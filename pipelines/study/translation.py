@@ -155,30 +155,30 @@ class AlignJointly(Fitted):
         table, name = Made.maker(self.start)
         return name if table == "translators" else ""
 
-    def check(self, where: str, study: Study) -> None:
+    def check(self, study: Study) -> None:
         """Raise ValueError if `paired` or `start` does not fit."""
         corpora = {study.spaces()[space].corpus for space in self.paired}
         if len(corpora) > 1 or not {*self.paired} <= {*self.spaces}:
-            raise ValueError(f"{where}.paired: some of `spaces`, all of one corpus, are needed")
+            raise ValueError(".paired: some of `spaces`, all of one corpus, are needed")
         if not self.extends:
             code = f"pipelines/aligners/{self.aligner}"
             if self.start.rstrip("/") != code:
-                raise ValueError(f"{where}.start: {code} or data/translators/<row of align_jointly>")
+                raise ValueError(f".start: {code} or data/translators/<row of align_jointly>")
             return
-        known(f"{where}.start", self.extends, study.align_jointly)
+        known(".start", self.extends, study.align_jointly)
         other = study.align_jointly[self.extends]
         first = self.spaces[: len(other.spaces)]
         if first != other.spaces or first == self.spaces:
-            raise ValueError(f"{where}.spaces: list those of {self.extends} first, then at least one more")
+            raise ValueError(f".spaces: list those of {self.extends} first, then at least one more")
         needed = self.parts or self.sides
         if (other.parts or other.sides, other.halves) != (needed, self.halves):
             raise ValueError(
-                f"{where}: {self.extends} needs `parts: {needed}` and `halves: {self.halves}`, so that new"
+                f": {self.extends} needs `parts: {needed}` and `halves: {self.halves}`, so that new"
                 " spaces get other texts than it saw"
             )
         if not set(self.seeds) <= set(other.seeds) or len(self.seeds) < 2:
             raise ValueError(
-                f"{where}.seeds: at least two of {self.extends} are needed: their fits judge each other"
+                f".seeds: at least two of {self.extends} are needed: their fits judge each other"
             )
 
     def pairs(self) -> list[tuple[str, str]]:
@@ -206,7 +206,7 @@ class Translated(Computed):
     target: SpaceName  # their true partners, to measure with
     split: str | None = "test"  # None: every row of the corpus
 
-    def check(self, where: str, study: Study) -> None:
+    def check(self, study: Study) -> None:
         """Raise ValueError if a side is not of the translator's encoder, or if the corpora differ."""
         spaces, fitted = study.spaces(), study.translators()[self.translator]
         for side in ("source", "target"):
@@ -214,9 +214,9 @@ class Translated(Computed):
             encoder, needed = spaces[name].encoder, spaces[getattr(fitted, side)].encoder
             if encoder != needed:
                 fault = f"of encoder {encoder}, but {self.translator} was fitted on {needed}"
-                raise ValueError(f"{where}.{side}: {name} is {fault}")
+                raise ValueError(f".{side}: {name} is {fault}")
         if spaces[self.source].corpus != spaces[self.target].corpus:
-            raise ValueError(f"{where}: source and target must be embeddings of one corpus")
+            raise ValueError(": source and target must be embeddings of one corpus")
 
 
 class Evaluate(Translated):
