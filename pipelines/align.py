@@ -11,7 +11,7 @@ from pipelines.aligners.core.translator import Translator
 from pipelines.fitting.fits import Draw, Work, fit_row, opened
 from pipelines.fitting.splitting import halves, in_common, largest, paired_vectors, sides
 from pipelines.runtime import stage, store, track
-from pipelines.runtime.log import Log
+from pipelines.runtime.progress import Log
 from pipelines.study import Align, aligner_module, params
 
 

@@ -12,7 +12,7 @@ from pipelines.aligners.core.translator import load
 from pipelines.fitting.fits import Draw, Translators, Work, fit_row, opened
 from pipelines.fitting.splitting import in_common, largest, rows_of_parts, vectors_of_parts
 from pipelines.runtime import files, intact, stage, store, track
-from pipelines.runtime.log import Log
+from pipelines.runtime.progress import Log
 from pipelines.study import AlignJointly, aligner_module, params
 
 

@@ -25,8 +25,7 @@ from pipelines.measures import geometry, similarity
 from pipelines.runtime import files, intact, stage, store, track
 from pipelines.runtime.device import forked, manual_seed, resolve
 from pipelines.runtime.errors import BadInput
-from pipelines.runtime.log import Log
-from pipelines.runtime.progress import progress
+from pipelines.runtime.progress import Log, progress
 from pipelines.study import Finetune, Network, params
 
 STATE, BEST = "state.pt", "best.pt"  # the state to resume from; the best weights so far

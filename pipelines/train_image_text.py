@@ -22,8 +22,7 @@ from pipelines.contrastive.shape import CONTEXT
 from pipelines.contrastive.towers import Words, in_float32
 from pipelines.runtime import files, stage, store, track
 from pipelines.runtime.device import forked, manual_seed, resolve
-from pipelines.runtime.log import Log
-from pipelines.runtime.progress import progress
+from pipelines.runtime.progress import Log, progress
 from pipelines.study import TrainImageText, params
 
 BATCH = 512  # images or captions that are embedded at once

@@ -17,7 +17,7 @@ from pipelines.aligners.core.translator import load as load_translator
 from pipelines.aligners.core.verdict import REPLICATE_SEED, Verdict, judge, other_texts
 from pipelines.fitting.fits import Draw, Translators, Work, fit_until_aligned
 from pipelines.runtime.errors import BadInput
-from pipelines.runtime.log import Log
+from pipelines.runtime.progress import Log
 from pipelines.runtime.track import Run
 from pipelines.study import Align, aligner_module, settings_of
 from pipelines.study.params import one_line

@@ -24,8 +24,7 @@ from pipelines.runtime import store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import digest, write_text
-from pipelines.runtime.log import Log
-from pipelines.runtime.progress import about
+from pipelines.runtime.progress import Log, about
 from pipelines.runtime.threads import side_by_side
 from pipelines.study import Align, AlignJointly, aligner_module
 

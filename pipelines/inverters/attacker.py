@@ -11,7 +11,7 @@ from pipelines.inverters.corrector import train_corrector
 from pipelines.measures.vectors import neighbours
 from pipelines.runtime import files
 from pipelines.runtime.errors import BadInput
-from pipelines.runtime.log import Log
+from pipelines.runtime.progress import Log
 
 FILE = "attacker.pt"
 KINDS = {"Decoder": decoder, "HubInverter": hub, "Vec2Text": vec2text}  # classes of inverters

@@ -16,8 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 from pipelines.inverters import EMPTY, Draft
 from pipelines.runtime.device import moved, random_states, restore_random_states
 from pipelines.runtime.files import load_state, save_state
-from pipelines.runtime.log import Log
-from pipelines.runtime.progress import progress
+from pipelines.runtime.progress import Log, progress
 
 NOISE = 0.7  # longest noise added to a unit vector in training: translated vectors miss their targets, too
 NUCLEUS = 0.9  # probability mass that sampling draws from

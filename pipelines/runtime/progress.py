@@ -1,13 +1,14 @@
-"""Progress of long loops: a bar on a terminal, elsewhere a line every few seconds."""
+"""Progress of long loops: a bar on a terminal, elsewhere a line every few seconds. Also the type Log."""
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
 from tqdm import tqdm
 
+Log = Callable[[dict[str, float], int], None]  # what a fit reports to: metrics by name, step
 SECONDS = 5.0  # before the first line and between two: a short loop prints nothing
 _about = ContextVar("about", default="")  # of each thread
 

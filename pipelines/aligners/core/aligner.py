@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # a study reads this module and must not wait for torch
     from torch import Tensor
 
     from pipelines.aligners.core.translator import Translator
-    from pipelines.runtime.log import Log
+    from pipelines.runtime.progress import Log
 
 Pair = tuple[str, str]  # names of a source and a target space
 # naive: a baseline that learns nothing. oracle: a fit to true pairs, which no attacker has

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from pipelines.aligners.core.cloud import checked
 from pipelines.aligners.core.translator import Identity
-from pipelines.runtime.log import Log
+from pipelines.runtime.progress import Log
 
 SUPERVISION = "naive"
 THREAD_SAFE = True

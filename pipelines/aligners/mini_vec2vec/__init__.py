@@ -34,8 +34,7 @@ from pipelines.aligners.core.translator import Linear
 from pipelines.aligners.mini_vec2vec.kmeans import kmeans, kmeans_from
 from pipelines.measures.vectors import centred_unit
 from pipelines.runtime.errors import BadInput
-from pipelines.runtime.log import Log
-from pipelines.runtime.progress import progress
+from pipelines.runtime.progress import Log, progress
 from pipelines.runtime.settings import Bounds, Checked, Count, Natural
 
 SUPERVISION = "unpaired"

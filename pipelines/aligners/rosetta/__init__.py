@@ -28,8 +28,7 @@ from pipelines.aligners.core.cloud import checked, checked_pairs, spectral
 from pipelines.aligners.core.matching import draw, nearest_mean, quadratic_assignment, two_opt
 from pipelines.aligners.core.translator import Linear
 from pipelines.measures.vectors import centred_unit
-from pipelines.runtime.log import Log
-from pipelines.runtime.progress import progress
+from pipelines.runtime.progress import Log, progress
 from pipelines.runtime.settings import Bounds, Checked, Count, Natural
 
 SUPERVISION = "unpaired"

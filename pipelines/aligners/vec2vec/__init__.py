@@ -34,8 +34,7 @@ from pipelines.aligners.vec2vec.translator import Vec2VecTranslator
 from pipelines.runtime import files
 from pipelines.runtime.device import forked, manual_seed, moved
 from pipelines.runtime.errors import BadInput
-from pipelines.runtime.log import Log
-from pipelines.runtime.progress import progress
+from pipelines.runtime.progress import Log, progress
 
 SUPERVISION = "unpaired"
 THREAD_SAFE = False

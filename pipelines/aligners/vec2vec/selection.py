@@ -14,8 +14,7 @@ from pipelines.aligners.vec2vec.networks import Vec2Vec
 from pipelines.aligners.vec2vec.settings import Settings
 from pipelines.aligners.vec2vec.training import INVERSE_TEMPERATURE, Training, first_columns
 from pipelines.measures.vectors import centred_unit
-from pipelines.runtime.log import Log
-from pipelines.runtime.progress import progress
+from pipelines.runtime.progress import Log, progress
 
 NEIGHBOURS = 10  # nearest neighbours that CSLS looks at
 WARM = 12.0  # inverse temperature of the transport in the first round of starts

@@ -61,8 +61,7 @@ from pipelines.aligners.wasserstein_procrustes.sides import (
 )
 from pipelines.measures.vectors import centred_unit, kmeans, nearness, ridged
 from pipelines.runtime.errors import BadInput
-from pipelines.runtime.log import Log
-from pipelines.runtime.progress import progress
+from pipelines.runtime.progress import Log, progress
 
 # What this aligner can do: see `core.aligner`
 SUPERVISION = "unpaired"

@@ -23,7 +23,7 @@ from pipelines.aligners.core.matching import draw, quadratic_assignment
 from pipelines.aligners.wasserstein_procrustes.settings import KMEANS_SAMPLE, Settings
 from pipelines.aligners.wasserstein_procrustes.sides import REFINEMENT_POWER, Sides
 from pipelines.measures.vectors import kmeans
-from pipelines.runtime.log import Log
+from pipelines.runtime.progress import Log
 
 EVOLUTION_BATCH = 1500  # vectors per side of a refinement in an evolution
 GENERATIONS = (60, 40, 27, 18, 12, 8)  # number of parents of each generation; as many children at most
