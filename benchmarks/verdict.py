@@ -170,7 +170,7 @@ def outcomes(path: Path) -> Iterator[dict]:
 
     A split is known by its texts, and by its seed or `splits`: two chunkings of one file share theirs.
     """
-    numbers = json.loads(path.read_text(encoding="utf-8"))
+    numbers = json.loads(path.read_bytes())
     study = params.Study.model_validate(expand(read(path.parents[2] / "studies" / f"{path.stem}.yaml")))
     fits = study.translators()
     for name, row in study.evaluate.items():

@@ -121,7 +121,7 @@ def save(model: DualEncoder, words: Words, path: Path) -> None:
 def load(path: Path) -> tuple[DualEncoder, Words]:
     """Read what `save` wrote. Raise BadInput for missing or broken files."""
     with reading(path, "no image and text encoder there"):
-        saved = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+        saved = json.loads(path.with_suffix(".json").read_bytes())
         model = DualEncoder(TrainImageText.model_validate(saved["row"]), len(saved["words"]))
         model.load_state_dict(load_file(path.with_suffix(".safetensors")))
         return model.eval(), Words(saved["words"])

@@ -14,7 +14,7 @@ def is_clip(folder: Path) -> bool:
     """Tell whether `folder` is a CLIP checkpoint as published, not a folder of sentence-transformers."""
     if not (folder / "config.json").is_file() or (folder / "modules.json").exists():
         return False
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config = json.loads((folder / "config.json").read_bytes())
     return config.get("model_type") in ("clip", "clip_text_model")
 
 

@@ -223,7 +223,7 @@ def open_model(folder: Path, dtype: torch.dtype | str | None = None) -> Sentence
     }
     with reading(folder, NO_MODEL):
         listed = folder / "modules.json"
-        entries = json.loads(listed.read_text(encoding="utf-8")) if listed.is_file() else []
+        entries = json.loads(listed.read_bytes()) if listed.is_file() else []
         if not any(entry["type"] in OWN for entry in entries):
             return _fitted(SentenceTransformer(str(folder), device="cpu", **options))
         modules = []
@@ -234,7 +234,7 @@ def open_model(folder: Path, dtype: torch.dtype | str | None = None) -> Sentence
             kind = kind or import_from_string(entry["type"])
             modules.append(kind.load(str(folder), subfolder=entry["path"], **options))
         config = folder / "config_sentence_transformers.json"
-        saved = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
+        saved = json.loads(config.read_bytes()) if config.is_file() else {}
         prompts = {key: saved[key] for key in ("prompts", "default_prompt_name") if key in saved}
         return _fitted(SentenceTransformer(modules=modules, device="cpu", **prompts))
 

@@ -81,7 +81,7 @@ def _weight_files(folder: Path) -> list[Path]:
 def _weights_in(folder: Path, suffix: str) -> list[Path]:
     for index in sorted(folder.glob(f"*.{suffix}.index.json")):
         with reading(index):
-            listed = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+            listed = set(json.loads(index.read_bytes())["weight_map"].values())
         if missing := sorted(name for name in listed if not (folder / name).is_file()):
             raise BadInput(f"encoder {folder}: {index.name} lists {missing[0]}, which is missing")
     files = (file for file in folder.glob(f"*.{suffix}") if file.is_file())

@@ -66,7 +66,7 @@ def _leaks(question: str, s: Settings, cache: Path) -> bool:
     key = hashlib.sha256(json.dumps([s.endpoint, s.model, question]).encode()).hexdigest()
     kept = cache / f"{key}.json"
     if kept.exists():
-        return json.loads(kept.read_text(encoding="utf-8"))["leaks"]
+        return json.loads(kept.read_bytes())["leaks"]
     said = re.findall(r"\b(?:yes|no)\b", _answer(question, s).casefold())  # as in "**Yes**", "Answer: no"
     leaks = said[:1] == ["yes"]
     files.write_text(kept, json.dumps({"leaks": leaks, "model": s.model}))

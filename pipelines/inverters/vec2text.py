@@ -240,7 +240,7 @@ def _read(name: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
     from transformers.utils.hub import cached_file
 
     with reading(name, "no vec2text model"):
-        config = json.loads(Path(str(cached_file(name, "config.json"))).read_text(encoding="utf-8"))
+        config = json.loads(Path(str(cached_file(name, "config.json"))).read_bytes())
         file = cached_file(name, WEIGHTS, _raise_exceptions_for_missing_entries=False)
         if file is None:
             raise BadInput(f"inverter {name}: no {WEIGHTS}; pickled weights are programs, and are not read")

@@ -142,7 +142,7 @@ def locked_md5(path: Path) -> str:
 def read_note(stage: str) -> dict[str, Any]:
     """Return what the last good run of a stage noted (`write_note`); empty without one."""
     with suppress(OSError, ValueError):
-        return json.loads((RUNS / f"{stage}.json").read_text(encoding="utf-8"))
+        return json.loads((RUNS / f"{stage}.json").read_bytes())
     return {}
 
 

@@ -159,7 +159,7 @@ class Upload:
     def _note(self, at: int, path: str, began: float) -> None:
         """Add the run to the stage's note of its last run, unless a later run wrote the note."""
         with suppress(OSError, ValueError, BadInput):
-            note = json.loads(Path(path).read_text(encoding="utf-8"))
+            note = json.loads(Path(path).read_bytes())
             if note["began"] == began:
                 ids = {"run": self._run, "experiment": self._experiment}
                 files.write_text(Path(path), json.dumps(note | ids) + "\n")

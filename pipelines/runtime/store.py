@@ -369,7 +369,7 @@ def read_metrics(verb: str, rows: Iterable[str]) -> dict[str, dict[str, Any]]:
 def metrics_of(path: Path) -> dict[str, Any]:
     """Return the metrics of one row."""
     with reading(intact.checked(path)):
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_bytes())
         if not isinstance(content, dict):
             raise ValueError("not a mapping")
         return content

@@ -120,7 +120,7 @@ def load(path: Path) -> Translator:
 
     weights, about = _files(path)
     with reading(path):
-        described = json.loads(about.read_text(encoding="utf-8"))
+        described = json.loads(about.read_bytes())
         module, name = described["class"].split(":")
         ours = module.startswith("pipelines.aligners.")
         kind = getattr(importlib.import_module(module), name, None) if ours else None
@@ -197,7 +197,7 @@ def read_verdicts(folder: Path) -> dict[int, dict[str, Any]]:
     if not path.exists():
         return {}
     with reading(path):
-        return {int(seed): verdict for seed, verdict in json.loads(path.read_text(encoding="utf-8")).items()}
+        return {int(seed): verdict for seed, verdict in json.loads(path.read_bytes()).items()}
 
 
 def _check(translator: Translator, path: Path) -> None:
