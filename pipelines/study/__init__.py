@@ -11,6 +11,7 @@ from pipelines.study.corpora import (
     LibraryCorpus,
     PathCorpus,
     SyntheticCorpus,
+    TextCorpus,
     VectorsCorpus,
 )
 from pipelines.study.encoders import (

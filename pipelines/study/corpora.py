@@ -68,7 +68,7 @@ class Corpus(Row):
         if source not in (sources := re.findall(r"\w+", found[1])):
             known = ", ".join(sources)
             raise ValueError(f": {self.kind} has no source {source}; its sources are {known}")
-        cut = isinstance(self, HubCorpus | PathCorpus) and (self.chunk or self.document)
+        cut = isinstance(self, TextCorpus) and (self.chunk or self.document)
         if cut and "\nCHUNKED = True" not in code:
             raise ValueError(f": kind {self.kind} has no `chunk` and no `document`")
 
@@ -101,7 +101,15 @@ class SyntheticCorpus(Corpus):
             raise ValueError(f"test: {self.test} leaves no row of {self.rows} to train on")
 
 
-class HubCorpus(Corpus):
+class TextCorpus(Corpus):
+    """Texts that are read, not generated."""
+
+    columns: dict[str, str] = {}  # our column -> theirs
+    document: Text | None = None  # their column that names the document of a text; None: each its own
+    chunk: Chunk | None = None  # cut long texts; None: as they are
+
+
+class HubCorpus(TextCorpus):
     """A data set on the Hugging Face hub, read with `datasets`."""
 
     source: Literal["hub"]  # the Hugging Face hub
@@ -110,9 +118,6 @@ class HubCorpus(Corpus):
     hub_split: str = "train"  # which of its splits to read
     revision: str | None = None  # a commit of the data set; None: the newest
     data_files: Text | None = None  # one file of a repository that holds several sets
-    columns: dict[str, str] = {}  # our column -> theirs
-    document: Text | None = None  # their column that names the document of a text; None: each its own
-    chunk: Chunk | None = None  # cut long texts; None: as they are
 
     def check_alone(self) -> None:
         """Refuse files that `datasets` would read from this machine or from another server."""
@@ -121,13 +126,10 @@ class HubCorpus(Corpus):
             raise ValueError("data_files: a path inside the repository is needed")
 
 
-class PathCorpus(Corpus):
+class PathCorpus(TextCorpus):
     """The user's table, document or mbox; a folder of tables of one kind, of documents, or of mails."""
 
     source: Literal["path"]  # your own texts
-    columns: dict[str, str] = {}  # our column -> theirs
-    document: Text | None = None  # their column that names the document of a text; None: each its own
-    chunk: Chunk | None = None  # cut long texts; None: as they are
     private: bool = True  # keep its texts and labels out of MLflow, the report and standard output
     annotations: str | None = None  # of notes: MedCAT's file, in the folder of NOTEEVENTS
 

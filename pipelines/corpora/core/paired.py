@@ -3,12 +3,12 @@
 import polars as pl
 
 from pipelines.corpora.core import texts
-from pipelines.study import HubCorpus, PathCorpus
+from pipelines.study import TextCorpus
 
 SPLITS = {"validation": "dev", "val": "dev"}
 
 
-def rows(p: HubCorpus | PathCorpus, table: pl.DataFrame, usual: dict[str, tuple[str, ...]]) -> pl.DataFrame:
+def rows(p: TextCorpus, table: pl.DataFrame, usual: dict[str, tuple[str, ...]]) -> pl.DataFrame:
     """Return id, the columns of `usual`, and split if there is one.
 
     `usual` gives each column of ours the names that it has in tables where `p.columns` does not say. Raises

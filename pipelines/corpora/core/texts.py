@@ -10,7 +10,7 @@ import polars as pl
 from pipelines.corpora.core.chunk import chunked
 from pipelines.corpora.core.files import quiet
 from pipelines.runtime.errors import BadInput, listed
-from pipelines.study import AnyCorpus, Chunk, HubCorpus, PathCorpus
+from pipelines.study import AnyCorpus, Chunk, HubCorpus, PathCorpus, TextCorpus
 
 USUAL = {  # what columns are called; in this order
     "id": ("id",),
@@ -25,7 +25,7 @@ def name_of(row: AnyCorpus) -> str:
     return f"hub {row.id}" if isinstance(row, HubCorpus) else row.path
 
 
-def rows(p: HubCorpus | PathCorpus, table: pl.DataFrame) -> pl.DataFrame:
+def rows(p: TextCorpus, table: pl.DataFrame) -> pl.DataFrame:
     """Return columns id and text, split and labels if the table has them, and all others of `p.columns`.
 
     With `p.chunk` texts are cut into chunks. Empty and repeated texts are dropped, except from the user's own

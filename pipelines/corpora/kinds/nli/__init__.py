@@ -5,7 +5,7 @@ from typing import Any
 import polars as pl
 
 from pipelines.corpora.core import paired, texts
-from pipelines.study import HubCorpus, PathCorpus
+from pipelines.study import TextCorpus
 
 SOURCES = ("hub", "path")
 USUAL = {
@@ -15,6 +15,6 @@ USUAL = {
 }
 
 
-def rows(p: HubCorpus | PathCorpus, source: Any) -> pl.DataFrame:
+def rows(p: TextCorpus, source: Any) -> pl.DataFrame:
     """Return id, text (the anchor), positive, negative, and split if there is one. No triple occurs twice."""
     return texts.distinct(paired.rows(p, source.table(p), USUAL), texts.name_of(p), USUAL)

@@ -9,7 +9,7 @@ import polars as pl
 from pipelines.corpora.core import paired, texts
 from pipelines.corpora.core.files import quiet
 from pipelines.runtime.errors import BadInput
-from pipelines.study import HubCorpus, PathCorpus
+from pipelines.study import TextCorpus
 
 SOURCES = ("synthetic", "hub", "path")
 USUAL = {
@@ -19,7 +19,7 @@ USUAL = {
 }
 
 
-def rows(p: HubCorpus | PathCorpus, source: Any) -> pl.DataFrame:
+def rows(p: TextCorpus, source: Any) -> pl.DataFrame:
     """Return id, text, pair, score float, and split if there is one.
 
     All subsets of a task are one list of pairs ("all"). Repeated pairs stay: published numbers include them.

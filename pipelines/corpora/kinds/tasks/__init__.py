@@ -6,12 +6,12 @@ import polars as pl
 
 from pipelines.corpora.core import texts
 from pipelines.corpora.core.paired import with_dev
-from pipelines.study import HubCorpus, PathCorpus
+from pipelines.study import TextCorpus
 
 SOURCES = ("hub", "path")
 
 
-def rows(p: HubCorpus | PathCorpus, source: Any) -> pl.DataFrame:
+def rows(p: TextCorpus, source: Any) -> pl.DataFrame:
     """Return id, text, labels, task, and split if there is one.
 
     A task with a split "test" is trained on its "train", and "dev" selects. Any other has ten folds. Texts

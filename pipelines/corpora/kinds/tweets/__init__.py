@@ -5,7 +5,7 @@ from typing import Any
 import polars as pl
 
 from pipelines.corpora.core import texts
-from pipelines.study import HubCorpus, PathCorpus
+from pipelines.study import TextCorpus
 
 SOURCES = ("synthetic", "hub", "path")
 CHUNKED = True  # rows may have `chunk` and `document`
@@ -32,7 +32,7 @@ TOPICS = (  # a label's number in TweetTopic is its place here
 )
 
 
-def rows(p: HubCorpus | PathCorpus, source: Any) -> pl.DataFrame:
+def rows(p: TextCorpus, source: Any) -> pl.DataFrame:
     """Return id, text, labels (names of topics), and what else the row maps.
 
     On the hub it reads cardiffnlp/tweet_topic_multilingual (config en) or tweet_topic_multi. Labels given as
