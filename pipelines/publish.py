@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from pipelines import freeze_gc
-from pipelines.aligners.core.translator import best_seed, load_seeds, read_verdicts
+from pipelines.aligners.core.translator import load, verdicts_in
 from pipelines.encoders.pooling import open_model
 from pipelines.encoders.sources import digest_of_weights
 from pipelines.runtime import files, intact, sender, store
@@ -150,23 +150,24 @@ def _translator(name: str, row: Align, seed: int | None, study: params.Study, co
     import mlflow.pyfunc
 
     folder = intact.checked(store.translators_path(name))
-    seeds, verdicts = load_seeds(folder), read_verdicts(folder)
+    verdicts = verdicts_in(folder)
     if seed is None:
-        seed = best_seed(seeds, verdicts)
-    if seed not in seeds:
-        raise BadInput(f"there is no seed {seed}; there are: {', '.join(map(str, seeds))}")
+        seed = next(iter(verdicts))
+    if seed not in verdicts:
+        raise BadInput(f"there is no seed {seed}; there are: {', '.join(map(str, sorted(verdicts)))}")
+    translator = load(folder / f"seed-{seed}")
     copy.mkdir()
     for suffix in (".json", ".safetensors"):
         shutil.copy(folder / f"seed-{seed}{suffix}", copy)
     # Random vectors: those of the study's texts may be private.
-    example = np.random.default_rng(0).normal(size=(2, seeds[seed].source_dim)).astype(np.float32)
+    example = np.random.default_rng(0).normal(size=(2, translator.source_dim)).astype(np.float32)
     fitted = study.align_jointly.get(name.partition("/")[0], row)  # a joint fit sees all spaces of its row
     private = study.private(*study.corpora_of(fitted))
     sha256 = files.digest(copy / f"seed-{seed}.safetensors")
     tags = {"seed": str(seed), "sha256": sha256, "private": str(private)}
-    if seed in verdicts:
+    if verdicts[seed]:  # an oracle's are empty
         tags["verdict"] = verdicts[seed]["label"]
-    about = _about(example, seeds[seed](example), NEEDS)
+    about = _about(example, translator(example), NEEDS)
     served, artifacts = str(PACKAGE.parent / "scripts/served.py"), {"translator": str(copy)}
     log = partial(mlflow.pyfunc.log_model, python_model=served, artifacts=artifacts, **about)
     return Model(log, tags, list(_evaluated(name, seed, folder, study)))

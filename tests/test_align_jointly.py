@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pipelines.aligners import vec2vec, wasserstein_procrustes
 from pipelines.aligners.core import verdict
-from pipelines.aligners.core.translator import Linear, load_seeds, read_verdicts
+from pipelines.aligners.core.translator import Linear, load_seeds, verdicts_in
 from pipelines.aligners.vec2vec.networks import Vec2Vec
 from pipelines.aligners.vec2vec.training import Training
 from pipelines.fitting.fits import RESTART
@@ -221,7 +221,7 @@ def test_a_row_writes_every_pair_and_another_extends_it(stage):
         assert torch.equal(two(x), three(x))
     study = SimpleNamespace(align=[], align_jointly=["three"])
     assert store.alignments(study)["three/c/a"] == metrics["c/a"]
-    by_seed = read_verdicts(store.translators_path("three/c/a"))
+    by_seed = verdicts_in(store.translators_path("three/c/a"))
     scores = [verdict["score"] for verdict in metrics["c/a"]["by seed"].values()]
     assert [by_seed[seed]["score"] for seed in (0, 1)] == pytest.approx(scores, abs=1e-6)
 

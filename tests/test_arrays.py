@@ -1,6 +1,7 @@
 """fit, load and verdict from Python: arrays in, arrays out; docs/python.md and the docstrings are true."""
 
 import doctest
+import json
 from functools import partial
 from unittest.mock import Mock
 
@@ -10,7 +11,7 @@ import torch
 
 import pipelines
 from pipelines.aligners import wasserstein_procrustes
-from pipelines.aligners.core.translator import Linear, best_seed, load, load_aligned, save
+from pipelines.aligners.core.translator import Linear, load, load_aligned, save, verdicts_in
 from pipelines.aligners.core.verdict import Verdict, other_texts
 from pipelines.fitting import arrays, fits
 from pipelines.runtime import progress
@@ -154,11 +155,15 @@ def test_integers_are_vectors_too():
     assert (by_tensor(small) == by_int(small)).all()
 
 
-def test_aligned_counts_before_share_and_share_before_score():
+def test_aligned_counts_before_share_and_share_before_score(tmp_path):
     rows = {0: ("aligned", 0.9, 0.96), 1: ("partial", 0.8, 1.0), 2: ("partial", 0.5, 1.0)}
     given = {seed: dict(zip(("label", "share", "score"), row, strict=True)) for seed, row in rows.items()}
-    assert [best_seed(seeds, given) for seeds in ((2, 1, 0), (2, 1))] == [0, 1]
-    assert best_seed((0, 1), {}) == 0
+    for seed in (2, 1, 0):
+        put(tmp_path / f"seed-{seed}.json", "")
+    assert list(verdicts_in(tmp_path)) == [0, 1, 2]  # without verdicts the first seed is the best
+    for seeds in ((0, 1, 2), (1, 2)):
+        put(tmp_path / "verdicts.json", json.dumps({seed: given[seed] for seed in seeds}))
+        assert list(verdicts_in(tmp_path).items())[: len(seeds)] == [(seed, given[seed]) for seed in seeds]
 
 
 def test_fit_refits_a_partial_map_and_keeps_the_better_verdict(monkeypatch):

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from pipelines.aligners.core.parts import Parts
-from pipelines.aligners.core.translator import best_seed, load_seeds, read_verdicts, save
+from pipelines.aligners.core.translator import load, save, verdicts_in
 from pipelines.corpora.core.files import located
 from pipelines.corpora.sources.vectors import Stored
 from pipelines.evaluate import scored
@@ -56,12 +56,11 @@ def apply(args: Namespace) -> Answer:
     """
     source = Stored(located(args.source), args.column, args.collection)
     check_output(args.out, source, [args.source])
-    translators, verdicts = load_seeds(args.map), read_verdicts(args.map)
-    seed = best_seed(translators, verdicts)
+    seed, verdict = next(iter(verdicts_in(args.map).items()))
     parts = Parts.load(args.map / PARTS) if (args.map / PARTS).exists() else None
-    rows = write(args.out, source, translators[seed], parts)
+    rows = write(args.out, source, load(args.map / f"seed-{seed}"), parts)
     said = [f"{rows} vectors: {args.out}", *left_out(args.out, source)]
-    label = verdicts.get(seed, {}).get("label")
+    label = verdict.get("label")
     if label not in (None, "aligned", "partial"):
         said.append(f"the verdict on the map is {label}: it may be wrong")
     return Answer(said, {"out": str(args.out), "rows": rows, "verdict": label})

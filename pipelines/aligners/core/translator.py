@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import math
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -136,13 +135,26 @@ def _files(path: Path) -> tuple[Path, Path]:
     return path.with_name(f"{path.name}.safetensors"), path.with_name(f"{path.name}.json")
 
 
-def seeds_in(folder: Path) -> list[int]:
-    """Return the seeds of the translators of a row of `align`, sorted. Raises BadInput if there are none."""
+def verdicts_in(folder: Path) -> dict[int, dict[str, Any]]:
+    """Return the verdict on each translator of a row of `align` by seed, the best verdict first.
+
+    *aligned* is better than other labels; then share and score decide. An oracle's row has no verdicts: each
+    of its seeds has {}, the least seed first. Raises BadInput if there are no translators.
+    """
     stems = (path.stem.removeprefix("seed-") for path in folder.glob("seed-*.json"))
     seeds = sorted(int(stem) for stem in stems if stem.isdigit())
     if not seeds:
         raise BadInput(f"{folder}: no translators there; `dvc repro` or `translate fit` makes them")
-    return seeds
+    path, found = folder / "verdicts.json", {}
+    if path.exists():
+        with reading(path):
+            found = {int(seed): verdict for seed, verdict in json.loads(path.read_bytes()).items()}
+
+    def rank(seed: int) -> tuple[bool, float, float]:
+        verdict = found.get(seed, {})
+        return verdict.get("label") == "aligned", verdict.get("share", 0.0), verdict.get("score", 0.0)
+
+    return {seed: found.get(seed, {}) for seed in sorted(seeds, key=rank, reverse=True)}
 
 
 def load_seeds(
@@ -152,7 +164,7 @@ def load_seeds(
 
     Raises BadInput if there are none, or if they have no hub correction to set.
     """
-    translators = {seed: load(folder / f"seed-{seed}").to(device) for seed in seeds_in(folder)}
+    translators = {seed: load(folder / f"seed-{seed}").to(device) for seed in sorted(verdicts_in(folder))}
     if hub_correction is not None:
         for translator in translators.values():
             translator.set_hub_correction(hub_correction)
@@ -164,20 +176,7 @@ def load_best(folder: Path) -> Translator:
 
     An oracle's row has no verdicts: read its first seed. Raises BadInput if there are none.
     """
-    return load(folder / f"seed-{best_seed(seeds_in(folder), read_verdicts(folder))}")
-
-
-def best_seed(seeds: Iterable[int], verdicts: Mapping[int, Mapping[str, Any]]) -> int:
-    """Return the seed with the best verdict: *aligned* before others, then by share and score.
-
-    Without verdicts it is the first seed.
-    """
-
-    def rank(seed: int) -> tuple[bool, float, float]:
-        verdict = verdicts.get(seed, {})
-        return verdict.get("label") == "aligned", verdict.get("share", 0.0), verdict.get("score", 0.0)
-
-    return max(seeds, key=rank)
+    return load(folder / f"seed-{next(iter(verdicts_in(folder)))}")
 
 
 def load_aligned(folder: Path) -> list[Translator]:
@@ -186,18 +185,10 @@ def load_aligned(folder: Path) -> list[Translator]:
     The errors of separate fits are independent. So the mean of their translations is nearer to the true
     vectors than the translation by the best fit. Raises BadInput if there are none.
     """
-    verdicts, seeds = read_verdicts(folder), seeds_in(folder)
-    aligned = [seed for seed in seeds if verdicts.get(seed, {}).get("label") == "aligned"]
-    return [load(folder / f"seed-{seed}") for seed in aligned or [best_seed(seeds, verdicts)]]
-
-
-def read_verdicts(folder: Path) -> dict[int, dict[str, Any]]:
-    """Return the verdicts on a row's translators by seed; {} for an oracle's row."""
-    path = folder / "verdicts.json"
-    if not path.exists():
-        return {}
-    with reading(path):
-        return {int(seed): verdict for seed, verdict in json.loads(path.read_bytes()).items()}
+    verdicts = verdicts_in(folder)
+    aligned = sorted(seed for seed, verdict in verdicts.items() if verdict.get("label") == "aligned")
+    best = next(iter(verdicts))
+    return [load(folder / f"seed-{seed}") for seed in aligned or [best]]
 
 
 def _check(translator: Translator, path: Path) -> None:
