@@ -297,6 +297,23 @@ def test_a_killed_run_resumes_bit_for_bit(tmp_path, settings):
 
 
 @pytest.mark.parametrize(
+    ("settings", "change"),
+    [(replace(SMALL, lr=1e-4), torch.clone), (SMALL, lambda x: x.flip(0))],  # rows in another order
+)
+def test_a_checkpoint_of_other_settings_or_vectors_is_not_continued(tmp_path, caplog, settings, change):
+    whole = [cloud.round() for cloud in clouds()]  # their sums are exact in any order
+    with pytest.raises(Killed):
+        fit(*whole, SMALL, 5, log=scores_of([], 4), folder=tmp_path)
+    changed = [change(cloud) for cloud in whole]
+    got, want = [], []
+    for folder, seen in ((tmp_path, got), (None, want)):
+        fit(*changed, settings, 5, log=scores_of(seen), folder=folder)
+    assert got == want  # from step 0 on
+    said = "of other settings or vectors; the fit starts over"
+    assert caplog.messages == [f"{tmp_path / 'vec2vec-5.pt'}: {said}"]
+
+
+@pytest.mark.parametrize(
     ("keys", "want"),
     [
         # of 150 rows 135 are trained on, in 4 batches of 32; patience does not stop before the last step

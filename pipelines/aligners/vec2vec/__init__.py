@@ -12,6 +12,8 @@ Read in this order: settings, networks, losses, training (one step), selection (
 from __future__ import annotations
 
 import copy
+import hashlib
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
@@ -39,6 +41,7 @@ THREAD_SAFE = False
 USES_PAIRS = False
 NEEDS_PAIRED_SPACES = False
 CAN_EXTEND = True
+logger = logging.getLogger(__name__)
 HELD_OUT = 1024  # rows per encoder that are never trained on; at most a tenth of all
 __all__ = ["RECIPES", "Settings", "fit", "fit_jointly"]
 
@@ -56,7 +59,6 @@ def fit(
 
     Returns the state with the best unpaired score. The same seed on the same machine gives the same weights.
     `folder`: for a checkpoint. A killed run continues from it bit for bit, and the end of a run removes it.
-    Use a folder of its own for other settings or vectors.
     Raises BadInput for bad vectors, for known pairs, and for a loss that is not finite.
     """
     if pairs is not None and len(pairs):
@@ -108,7 +110,7 @@ def fit_jointly(
             settings = replace(settings, steps=steps)
         # 3. Training, which ends with the best state
         training = Training(translator.model.train(), translator.sizes, settings, new if trained else ())
-        checkpoint = Checkpoint(folder / f"vec2vec-{seed}.pt" if folder else None)
+        checkpoint = Checkpoint(folder / f"vec2vec-{seed}.pt" if folder else None, _digests(clouds))
         best = Best()
         _train(training, data, best, checkpoint, log)
         assert best.state is not None
@@ -235,6 +237,12 @@ class Data:
     batches: dict[str, Batches]
 
 
+def _digests(clouds: Mapping[str, Tensor]) -> str:
+    """Return shapes and digests. A sum of floats would depend on the number of threads."""
+    held = {name: cloud.cpu().contiguous().numpy() for name, cloud in clouds.items()}
+    return repr({name: (rows.shape, hashlib.sha256(rows.data).hexdigest()) for name, rows in held.items()})
+
+
 def _split(rows: Mapping[str, Tensor], batch: int, seed: int) -> Data:
     """Hold out random rows of each encoder, by torch's global random state. `seed` shuffles the batches."""
     data = Data({}, {})
@@ -248,22 +256,24 @@ def _split(rows: Mapping[str, Tensor], batch: int, seed: int) -> Data:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The state of a run, which continues after a kill. Without a path nothing is written or read.
-
-    The folder of the file is of these settings and vectors alone: `store.work` names it after them.
-    """
+    """The state of a run, which continues after a kill. Without a path nothing is written or read."""
 
     path: Path | None
+    vectors: str  # their shapes and digests
 
     def save(self, training: Training, best: Best) -> None:
         if self.path:
-            files.save_state(self.path, {"training": training.state(), "best": vars(best)})
+            of = repr(training.settings) + self.vectors
+            files.save_state(self.path, {"training": training.state(), "best": vars(best), "of": of})
 
     def restore(self, training: Training, best: Best) -> bool:
-        """Continue from the file, if there is one. Return whether there is."""
+        """Continue from the file, if it is of the same settings and vectors. Return whether it is."""
         if self.path is None or not self.path.exists():
             return False
         saved = files.load_state(self.path)
+        if saved["of"] != repr(training.settings) + self.vectors:
+            logger.warning("%s: of other settings or vectors; the fit starts over", self.path)
+            return False
         training.restore(saved["training"])
         vars(best).update(saved["best"])
         return True
