@@ -132,7 +132,7 @@ def fit_jointly(
     """Fit maps, in both directions, between one cloud (n, d) and each `paired` cloud (m, e).
 
     Paired clouds embed the same m texts. Raises BadInput as `fit` does, and unless all clouds but one are
-    paired.
+    paired and have equally many vectors.
     """
     alone = [name for name in clouds if name not in paired]
     if unknown := [name for name in paired if name not in clouds]:
@@ -140,6 +140,8 @@ def fit_jointly(
     if len(alone) != 1:
         left = ", ".join(alone) or "none"
         raise BadInput(f"wasserstein_procrustes: one space must be missing from `paired`, not {left}")
+    if len({len(clouds[name]) for name in paired}) != 1:
+        raise BadInput("wasserstein_procrustes: paired spaces must have equally many vectors")
     lone, generator = alone[0], torch.Generator().manual_seed(seed)
     if max(len(cloud) for cloud in clouds.values()) > MOST:
         # Reset the generator before each draw, so that all paired clouds keep the same rows.
