@@ -11,16 +11,15 @@ from pipelines.aligners.core.aligner import Pair
 from pipelines.aligners.core.translator import load
 from pipelines.fitting.fits import Draw, Translators, Work, fit_row, opened
 from pipelines.fitting.splitting import in_common, largest, rows_of_parts, vectors_of_parts
-from pipelines.runtime import files, intact, stage, store, track
+from pipelines.runtime import intact, stage, store, track
 from pipelines.runtime.progress import Log
 from pipelines.study import AlignJointly, aligner_module, params
 
 
 def align_jointly(name: str, row: AlignJointly, study: params.Study, run: track.Run) -> None:
     """Fit the translators of all pairs once per seed, and judge each pair as `align` does."""
-    base = store.translators_path(row.extends).rglob("*.safetensors") if row.extends else ()
-    digests = [files.digest(file) for file in sorted(base)]
-    with opened("align_jointly", name, row, run, row.spaces, *digests) as (spaces, device, folder):
+    base = [store.translators_path(row.extends)] if row.extends else []
+    with opened("align_jointly", name, row, run, row.spaces, *base) as (spaces, device, folder):
         drawn = [rows_of_parts(spaces, row, seed) for seed in row.seeds]
 
         def common(pair: Pair) -> dict[str, int]:

@@ -11,7 +11,7 @@ import polars as pl
 from pipelines import distributed
 from pipelines.encoders.encode import Encoded, encode
 from pipelines.encoders.loading import Loaded, for_queries, load
-from pipelines.runtime import files, intact, stage, store, track
+from pipelines.runtime import intact, stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.study import Embed, Encoder, params
 
@@ -43,8 +43,8 @@ def embed(name: str, row: Embed, study: params.Study, run: track.Run) -> None:
             encoder,
             about,
             str(loaded and loaded.device),
-            intact.md5_of(store.encoder_path(row.encoder)),
-            files.digest(store.corpus_path(row.corpus)),
+            store.encoder_path(row.encoder),
+            store.corpus_path(row.corpus),
         )
         with distributed.on_rank_zero(store.work("embed", name, *made_from)) as folder:
             # 2. Encode, shard by shard. Rank 0 writes the file; other ranks only encode their parts.

@@ -64,10 +64,10 @@ def finetune(name: str, row: Finetune, study: params.Study, run: track.Run) -> N
     for role, path in paths.items():
         run.input(path, role)
     origin = intact.checked(Path(row.start))
-    weights = origin.is_dir() and intact.md5_of(origin)  # none if it is code
+    weights = origin if origin.is_dir() else None  # else it is code, which `code` digests
     code = store.code_digest("contrastive", "distributed", "encoders", "finetune", "measures")
     device = resolve(row.device)
-    made_from = (code, row, device.type, weights, *map(files.digest, paths.values()))
+    made_from = (code, row, device.type, weights, *paths.values())
     with (
         distributed.process_group(device),
         forked(device),

@@ -15,7 +15,7 @@ from pipelines.encoders.loading import load
 from pipelines.measures import geometry
 from pipelines.measures import similarity as measures
 from pipelines.measures.vectors import neighbours
-from pipelines.runtime import files, intact, stage, store, track
+from pipelines.runtime import intact, stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.study import Similarity, params
 
@@ -35,8 +35,8 @@ def similarity(name: str, row: Similarity, study: params.Study, run: track.Run) 
     loaded = load(folder, encoder, resolve(row.device, float64=True))
     run.input(store.corpus_path(row.corpus), "pairs")
     texts, places = indexed([*frame["text"], *frame["pair"]])
-    digests = intact.md5_of(folder), files.digest(store.corpus_path(row.corpus))
-    made_from = (store.code_digest("encoders"), row, encoder, str(loaded.device), *digests)
+    inputs = folder, store.corpus_path(row.corpus)
+    made_from = (store.code_digest("encoders"), row, encoder, str(loaded.device), *inputs)
     with store.work("similarity", name, *made_from) as parts:
         vectors = encode_each(loaded, texts, encoder, row.poolings, parts)
     found = {}

@@ -48,8 +48,7 @@ def train_image_text(name: str, row: TrainImageText, study: params.Study, run: t
 
         # 2. Train each seed, or resume.
         code = store.code_digest("contrastive", "distributed", "train_image_text")
-        of_images = files.digest(store.corpus_path(row.corpus))
-        made_from = (code, row, device.type, of_images, distributed.world_size())
+        made_from = (code, row, device.type, store.corpus_path(row.corpus), distributed.world_size())
         with distributed.on_rank_zero(store.work("train_image_text", name, *made_from)) as folder:
             trained = [train(row, data, words, seed, folder, run.log) for seed in row.seeds]
             if distributed.rank() > 0:

@@ -3,7 +3,7 @@
 from pipelines.encoders import query
 from pipelines.inverters import attacker
 from pipelines.measures.vectors import shuffled
-from pipelines.runtime import files, intact, stage, store, track
+from pipelines.runtime import intact, stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.study import Inverter, params
 
@@ -22,10 +22,8 @@ def train_inverter(name: str, row: Inverter, study: params.Study, run: track.Run
         folder = intact.checked(store.encoder_path(row.encoder))
         encode = query.as_function(folder, study.encoders[row.encoder], device)
     code = store.code_digest("encoders", "inverters", "train_inverter")
-    digests = [
-        files.digest(path) for path in (store.embeddings_path(row.space), store.corpus_path(row.corpus))
-    ]
-    made_from = (code, row, study.encoders[row.encoder], digests, str(device))
+    inputs = store.embeddings_path(row.space), store.corpus_path(row.corpus)
+    made_from = (code, row, study.encoders[row.encoder], *inputs, str(device))
     with store.work("train_inverter", name, *made_from) as folder:
         learnt = attacker.learn(vectors, texts, row.inverter, row.seed, run.log, encode, folder)
         output = folder / "output"

@@ -11,7 +11,7 @@ from pipelines.encoders.encode import encode_each, indexed
 from pipelines.encoders.loading import load
 from pipelines.measures.intervals import share
 from pipelines.measures.linear import linear_correct
-from pipelines.runtime import files, intact, stage, store, track
+from pipelines.runtime import intact, stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Transfer, params
@@ -33,8 +33,8 @@ def transfer(name: str, row: Transfer, study: params.Study, run: track.Run) -> N
     loaded = load(folder, encoder, resolve(row.device, float64))
     run.input(store.corpus_path(row.corpus), "sentences")
     metrics, tasks = {}, {}
-    digests = intact.md5_of(folder), files.digest(store.corpus_path(row.corpus))
-    made_from = (store.code_digest("encoders"), row, encoder, str(loaded.device), *digests)
+    inputs = folder, store.corpus_path(row.corpus)
+    made_from = (store.code_digest("encoders"), row, encoder, str(loaded.device), *inputs)
     with store.work("transfer", name, *made_from) as parts:
         for number, ((task,), sentences) in enumerate(corpus.group_by("task", maintain_order=True)):
             texts, index = indexed(sentences["text"])

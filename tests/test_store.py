@@ -100,6 +100,23 @@ def test_a_stage_started_twice_is_refused():
         pass  # the lock is gone with the block
 
 
+def test_work_is_named_after_the_bytes_of_its_inputs(tmp_path):
+    file, folder = tmp_path / "corpus", tmp_path / "encoder"
+
+    def name():
+        with store.work("embed", "a", "settings", file, folder) as work:
+            return work.name
+
+    put(file, "a")
+    put(folder / "config.json", "a")
+    names = [name(), name()]
+    for path in (file, folder / "config.json", folder / "more.json"):
+        put(path, "b")
+        names.append(name())
+    assert names[0] == names[1]
+    assert len({*names}) == 4
+
+
 def test_the_digest_of_code_is_of_the_packages_that_are_named(monkeypatch):
     monkeypatch.setattr(store, "__file__", "runtime/store.py")
     mine, other, data = Path("aligners/own/__init__.py"), Path("fitting/fits.py"), Path("pages/style.css")

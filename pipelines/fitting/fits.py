@@ -23,7 +23,7 @@ from pipelines.aligners.core.verdict import REPLICATE_SEED, Verdict, judge
 from pipelines.runtime import store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
-from pipelines.runtime.files import digest, write_text
+from pipelines.runtime.files import write_text
 from pipelines.runtime.progress import Log, about
 from pipelines.runtime.threads import side_by_side
 from pipelines.study import Align, AlignJointly, aligner_module
@@ -108,11 +108,11 @@ class Candidate:
 
 @contextmanager
 def opened(
-    verb: str, name: str, row: Align | AlignJointly, run: track.Run, names: Sequence[str], *more: str
+    verb: str, name: str, row: Align | AlignJointly, run: track.Run, names: Sequence[str], *more: Path
 ) -> Iterator[tuple[dict[str, store.Embeddings], torch.device, Path]]:
     """Yield the spaces of a row by name, its device and the folder of its unfinished work.
 
-    All processes of the row share the folder. more: digests of all other inputs of the fits.
+    All processes of the row share the folder. more: all other inputs of the fits.
     """
     device = resolve(row.device, float64=True)
     with distributed.process_group(device):
@@ -122,7 +122,7 @@ def opened(
             run.input(path, "space")
         own = ("aligners/core", f"aligners/{row.aligner}", "distributed", "fitting", "measures", verb)
         code = store.code_digest(*own)
-        unfinished = store.work(verb, name, row, code, device.type, *map(digest, paths), *more)
+        unfinished = store.work(verb, name, row, code, device.type, *paths, *more)
         with distributed.on_rank_zero(unfinished) as folder:
             yield spaces, device, folder
 

@@ -97,10 +97,12 @@ def seeds_path(name: str) -> Path:
 def work(verb: str, name: str, *made_from: Any) -> Iterator[Path]:
     """Yield a folder for checkpoints, which survives a kill and is removed when the block ends well.
 
-    A digest of `made_from` (settings, digests of inputs and of code) names the folder: a stage
-    resumes only if all these are unchanged. Raises BadInput while another process runs the same row.
+    A digest of `made_from` names the folder: a stage resumes only if all of it is unchanged. These are
+    settings, digests of code, and inputs: a Path stands for the bytes of its file, or of all files of its
+    folder. Raises BadInput while another process runs the same row.
     """
-    key = hashlib.sha256(repr(made_from).encode()).hexdigest()[:16]
+    parts = [intact.md5_of(part) if isinstance(part, Path) else part for part in made_from]
+    key = hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
     folder = WORK / verb / name / key
     with alone(verb, name):
         folder.mkdir(parents=True, exist_ok=True)
