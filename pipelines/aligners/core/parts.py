@@ -41,6 +41,7 @@ RIDGE = 0.03  # of the targets' second moment, relative to its mean variance
 BEST = 0.1  # share of rows, the least strange ones, whose translations count as right
 AGREED = 0.6  # least mean cosine of a cluster's two translations, relative to that of the best tenth of rows
 ISOTROPIC = 1.2  # if random directions are not stranger by this factor, targets vary alike in all directions
+EVERYWHERE = torch.tensor(torch.inf)
 
 Map = Callable[[Tensor], Tensor]
 
@@ -52,7 +53,7 @@ class Parts:
     mean: Tensor  # (d,) of the source
     centroids: Tensor  # (clusters, d) of centred unit vectors
     aligned: Tensor  # (clusters,) bool
-    radius: Tensor | float = torch.inf  # around the mean: rows beyond are errors; inf in old files
+    radius: Tensor = EVERYWHERE  # () around the mean: rows beyond are errors; not in old files
 
     def rows(self, source: Any) -> Tensor:
         """Mark the source vectors (n, d) for which the map is right. -> (n,) bool
