@@ -72,17 +72,21 @@ def outdated(stages: Collection[str]) -> list[str]:
     """Return the stages whose rows in params.yaml, or whose inputs from other stages, differ from those of
     DVC's last run, and the stages that read what these make.
     """
+    # 1. Stages with another input than the one that was made, or with another row
     made = {path: md5 for _, path, md5 in locked("outs")}  # also by stages that have left the study
     made |= {path: md5 for stage, path, md5 in locked("outs") if stage in stages}
     found = {stage for stage, path, md5 in locked("deps") if made.get(path, md5) != md5}
     found |= {stage for stage in stages if changed_rows(stage)}
-    makers, inside = {path: stage for stage, path, _ in locked("outs") if stage in stages}, defaultdict(set)
+    # 2. The stages that each stage reads from. A path may be in a folder that was made, or have one inside
+    makers = {path: stage for stage, path, _ in locked("outs") if stage in stages}
+    inside = defaultdict[str, set[str]](set)
     for path, stage in makers.items():
         for folder in _and_above(path):
             inside[folder].add(stage)
     needs = defaultdict[str, set[str]](set)
     for stage, path, _ in locked("deps"):
         needs[stage] |= inside[path] | {makers[folder] for folder in _and_above(path) if folder in makers}
+    # 3. All that read from these, directly or not
     while more := {stage for stage in needs if stage not in found and needs[stage] & found}:
         found |= more
     return [stage for stage in stages if stage in found]

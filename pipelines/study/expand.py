@@ -63,6 +63,8 @@ TABLES = (
     "similarity", "transfer", "published",
 )  # fmt: skip
 SIDES = ("source", "target")
+# How rows of a table are written; of two that give a row of one name, the earlier of these wins
+IN_FULL, WITH_MATRIX, FOR_EACH_ROW = range(3)
 PATHS = {
     ("corpora", "library"): "constraints.txt",
     ("corpora", "synthetic"): "pipelines/corpora/sources/synthetic/words.yaml",
@@ -115,7 +117,7 @@ def _without_slots(table: str, rows: Rows, study: Tables) -> Rows:
             for slot in others:  # the name of a table: its values are the names of the table's rows
                 _check_slot(slot, table, row)
                 matrix.append([{slot: other} for other in study[slot]])
-            rank = 2 if others else 1 if matrix else 0  # a lower one wins
+            rank = FOR_EACH_ROW if others else WITH_MATRIX if matrix else IN_FULL
             found.append((rank, name, row, matrix))
         except ValueError as error:
             raise ValueError(f"{table}.{name}{error}") from None
