@@ -10,7 +10,7 @@ import polars as pl
 from pipelines.corpora.core.chunk import chunked
 from pipelines.corpora.core.files import quiet
 from pipelines.runtime.errors import BadInput, listed
-from pipelines.study import AnyCorpus, Chunk, HubCorpus, PathCorpus, TextCorpus
+from pipelines.study import Chunk, Corpus, HubCorpus, PathCorpus, TextCorpus
 
 USUAL = {  # what columns are called; in this order
     "id": ("id",),
@@ -20,7 +20,7 @@ USUAL = {  # what columns are called; in this order
 }
 
 
-def name_of(row: AnyCorpus) -> str:
+def name_of(row: Corpus) -> str:
     """Return what a message calls the source of a row."""
     return f"hub {row.id}" if isinstance(row, HubCorpus) else row.path
 
