@@ -167,6 +167,13 @@ ALIASES = [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 1
             {"align_jointly": {"ab": {"spaces": ["a", "b"], "aligner": "vec2vec"}}},
             "align_jointly.ab: a row of align has this name",
         ),
+        (
+            {
+                "embed": STUDY["embed"] | {"p-image": TEXTS},
+                "train_image_text": {"p": {"corpus": "passages", "head": {"kind": "vector", "dim": 16}}},
+            },
+            "train_image_text.p: its embeddings and a row of embed are both called p-image",
+        ),
         (b"study: t\ncorpora:\n  a: {}\n  b: {}\n  a: {}\n", "corpora.a stands twice: lines 3 and 5"),
         (b"study: caf\xe9\n", "not YAML: 'utf-8' codec can't decode byte 0xe9"),
         (b"study: t\nabout: {[1]: 2}\n", "not YAML"),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import product
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from pipelines.contrastive.shape import HEADS, PATCH
 from pipelines.runtime.settings import Bounds, Count, Natural, NonNegative, Positive
-from pipelines.study.row import Computed, CorpusName, Ref, Row, Seeds, Several, Shared, Study
+from pipelines.study.row import Computed, CorpusName, Ref, Row, Seeds, Several, Shared
 
 Width = Annotated[int, Bounds(ge=8), Field(multiple_of=HEADS)]
 
@@ -68,13 +67,6 @@ class TrainImageText(Shared):
     batch: Several = 256  # over all ranks
     lr: Positive = 1e-3  # learning rate
     warmup: Natural = 30  # steps
-
-    def check(self, study: Study) -> None:
-        """Raise ValueError if its embeddings would have the name of a row of embed."""
-        names = [name for name, row in study.train_image_text.items() if row is self]
-        for name, side in product(names, ("image", "text")):
-            if f"{name}-{side}" in study.embed:
-                raise ValueError(f": its embeddings and a row of embed are both called {name}-{side}")
 
 
 class EvaluateImageText(Computed):

@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -86,6 +87,10 @@ class Study(Row):
         """Raise ValueError if the rows do not fit together."""
         if shared := self.align.keys() & self.align_jointly.keys():
             raise ValueError(f"align_jointly.{min(shared)}: a row of align has this name")
+        for name, side in product(self.train_image_text, ("image", "text")):
+            if (space := f"{name}-{side}") in self.embed:
+                fault = f"its embeddings and a row of embed are both called {space}"
+                raise ValueError(f"train_image_text.{name}: {fault}")
         # In the order of the tables: a check may rely on the rows of the tables before its own.
         for where, row in self.rows():
             try:
