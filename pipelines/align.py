@@ -57,8 +57,9 @@ def fit_one(
     module = aligner_module(row.aligner)
     if row.supervision == "oracle":
         return module.fit_oracle(*paired_vectors(source, target, row, draw.seed), row.settings, draw.seed)
-    data = halves(source, target, row, draw.seed, draw.replicate)
-    return module.fit(data.source, data.target, row.settings, draw.generator_seed, data.pairs, log, folder)
+    data = halves(source, target, row, draw.seed_of_texts(row))
+    x, y = draw.seen(row, [data.source, data.target])
+    return module.fit(x, y, row.settings, draw.generator_seed, data.pairs, log, folder)
 
 
 if __name__ == "__main__":

@@ -43,8 +43,9 @@ def fit(
     row: AlignJointly, spaces: Mapping[str, store.Embeddings], draw: Draw, log: Log | None, folder: Path
 ) -> Translators:
     """Make one fit of all pairs, starting from another row's translators if the row extends it."""
-    clouds, start = vectors_of_parts(spaces, row, draw.seed, draw.replicate), {}
-    if row.extends:
+    drawn, start = vectors_of_parts(spaces, row, draw.seed_of_texts(row)), {}
+    clouds = dict(zip(drawn, draw.seen(row, [*drawn.values()]), strict=True))
+    if row.extends and not draw.replicate:
         base = intact.checked(store.translators_path(row.extends))
         for file in sorted(base.glob(f"*/*/seed-{draw.seed}.json")):  # the order decides the weights
             start[file.parent.parent.name, file.parent.name] = load(file.with_suffix(""))

@@ -16,7 +16,7 @@ from pipelines.aligners.core import verdict
 from pipelines.aligners.core.translator import Linear, load_seeds, verdicts_in
 from pipelines.aligners.vec2vec.networks import Vec2Vec
 from pipelines.aligners.vec2vec.training import Training
-from pipelines.fitting.fits import RESTART
+from pipelines.fitting.fits import RESTART, Draw
 from pipelines.fitting.splitting import rows_of_parts, vectors_of_parts
 from pipelines.runtime import store
 from pipelines.study import AlignJointly, params
@@ -145,14 +145,16 @@ OWNED = {"aligner": "wasserstein_procrustes", "paired": ["b", "c"]}
     seed=st.integers(0, 10_000), limit=st.integers(2, 40), splits=st.sampled_from([None, ("test", "train")])
 )
 def test_paired_spaces_share_their_texts_and_no_other(seed, limit, splits):
+    asked = row(**OWNED, limit=[limit, 7], splits=splits)
     for replicate in (False, True):
-        drawn = drawn_texts(SPACES, row(**OWNED, limit=[limit, 7], splits=splits), seed, replicate)
-        assert drawn["b"] == drawn["c"]
-        assert len(drawn["b"]) == 7
-        assert not drawn["a"] & drawn["b"]
-        if splits:  # a replicate, too, sees the whole dump
-            assert len(drawn["a"]) == min(limit, TEST)
-            assert min(drawn["a"]) > N - TEST >= max(drawn["b"])
+        draw = Draw(seed, 0, replicate)
+        drawn = vectors_of_parts(SPACES, asked, draw.seed_of_texts(asked))
+        a, b, c = map(texts, draw.seen(asked, [*drawn.values()]))
+        assert b == c
+        assert len(b) == (6 if splits and replicate else 7)
+        assert not a & b
+        if splits:
+            assert min(a) > N - TEST >= max(b)
 
 
 def views(n):

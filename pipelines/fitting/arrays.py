@@ -116,7 +116,7 @@ def fit_and_judge(
     known = None if pairs is None else vectors_of_pairs(pairs, source, target)
 
     def made(draw: Draw, log: Log | None) -> Translators:
-        x, y = other_texts(source, target, draw.restart) if draw.replicate else (source, target)
+        x, y = other_texts([source, target], draw.restart) if draw.replicate else (source, target)
         rows = None
         if known:
             own = [side[draw.replicate :: 2] for side in known]  # every second pair
@@ -206,8 +206,8 @@ def verdict(
         return translate
 
     translate = method(source, target, seed)
-    replicate = method(*other_texts(source, target), seed + REPLICATE_SEED)
-    return judge(source, translate, [replicate], target)
+    x, y = other_texts([source, target])
+    return judge(source, translate, [method(x, y, seed + REPLICATE_SEED)], target)
 
 
 def usable(source: Any, target: Any) -> tuple[torch.Tensor, torch.Tensor]:

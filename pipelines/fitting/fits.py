@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +18,7 @@ from torch import Tensor
 from pipelines import distributed
 from pipelines.aligners.core.aligner import Pair
 from pipelines.aligners.core.translator import Translator, load, save
-from pipelines.aligners.core.verdict import REPLICATE_SEED, Verdict, judge
+from pipelines.aligners.core.verdict import REPLICATE_SEED, Verdict, judge, other_texts
 from pipelines.runtime import store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
@@ -37,9 +36,7 @@ Translators = dict[Pair, Translator]  # of one fit, by source and target space
 class Draw(NamedTuple):
     """The seed of a fit, and how often it was restarted. Both decide its random numbers.
 
-    A replicate is fitted only to judge other fits, and each restart gives it another seed. In a study the
-    seed chooses the texts; with `splits` all seeds see the same texts, and a replicate lacks a random quarter
-    of the second split. In `pipelines.fit` the restart chooses the replicate's texts.
+    A replicate is fitted only to judge the fits of its seed, and each restart gives it other texts.
     """
 
     seed: int
@@ -49,13 +46,21 @@ class Draw(NamedTuple):
     @property
     def generator_seed(self) -> int:
         """The seed of the aligner's random numbers. Each restart has other ones."""
-        return (self.seed + self.restart * RESTART) % 2**32
+        return (self.seed + self.replicate * REPLICATE_SEED + self.restart * RESTART) % 2**32
 
     @property
     def name(self) -> str:
-        """`seed 1`, `replicate`, `seed 1, restart 2` or `replicate, restart 2`"""
-        restart = f", restart {self.restart}" if self.restart else ""
-        return ("replicate" if self.replicate else f"seed {self.seed}") + restart
+        """`seed 1`, `seed 1, replicate`, `seed 1, restart 2` or `seed 1, replicate, restart 2`"""
+        replicate = ", replicate" if self.replicate else ""
+        return f"seed {self.seed}{replicate}" + (f", restart {self.restart}" if self.restart else "")
+
+    def seed_of_texts(self, row: Align | AlignJointly) -> int:
+        """The seed that draws the texts. Those of splits are given, and a replicate keeps them (`seen`)."""
+        return self.generator_seed if self.replicate and not row.splits else self.seed
+
+    def seen(self, row: Align | AlignJointly, clouds: Sequence[Tensor]) -> Sequence[Tensor]:
+        """The vectors that a draw sees of those of its seed: with `splits` a replicate lacks some."""
+        return other_texts(clouds, self.restart) if self.replicate and row.splits else clouds
 
 
 @dataclass(frozen=True)
@@ -167,20 +172,21 @@ def fit_until_aligned(work: Work) -> tuple[dict[int, Candidate], int]:
     times.
     """
     if not work.judged:
-        return {seed: Candidate(fit) for seed, fit in fit_seeds(work, work.row.seeds, 0)[0]}, 0
+        return {draw.seed: Candidate(fit) for draw, fit in fit_seeds(work, work.row.seeds, 0).items()}, 0
     candidates: dict[int, list[Candidate]] = {seed: [] for seed in work.row.seeds}
     best: dict[int, Candidate] = {}
-    fits, replicates = [], []  # of all restarts so far
+    fits: dict[Draw, Translators] = {}  # of all restarts so far
     to_fit = [*work.row.seeds]
     for restart in range(work.row.restarts + 1):
-        new, new_replicates = fit_seeds(work, to_fit, restart)
-        fits += new
-        replicates += new_replicates
-        for seed, fit in new:
-            candidates[seed].append(Candidate(fit))
+        new = fit_seeds(work, to_fit, restart)
+        fits |= new
+        for draw, fit in new.items():
+            if not draw.replicate:
+                candidates[draw.seed].append(Candidate(fit))
         for seed in to_fit:
-            # Without replicates, the fits of other seeds judge
-            judges = replicates or [fit for other, fit in fits if other != seed]
+            judges = [fit for draw, fit in fits.items() if draw.replicate and draw.seed == seed]
+            if not judges:  # a row without replicates: the fits of other seeds judge
+                judges = [fit for draw, fit in fits.items() if draw.seed != seed]
             vectors = work.vectors_of_seed(seed)
             for candidate in candidates[seed]:
                 candidate.judge_by(judges, vectors)
@@ -189,38 +195,24 @@ def fit_until_aligned(work: Work) -> tuple[dict[int, Candidate], int]:
         to_fit = distributed.broadcast(wrong)  # one decision for all processes
         if not to_fit:
             break
-    return best, len(fits) - len(candidates)
+    return best, sum(map(len, candidates.values())) - len(candidates)
 
 
-def fit_seeds(
-    work: Work, seeds: Sequence[int], restart: int
-) -> tuple[list[tuple[int, Translators]], list[Translators]]:
-    """Return the fits of these seeds, each with its seed, and a new replicate if the row needs one.
+def fit_seeds(work: Work, seeds: Sequence[int], restart: int) -> dict[Draw, Translators]:
+    """Return the fits of these seeds, and a replicate of each if the row needs replicates.
 
-    A wrong replicate makes a right fit look wrong, so each restart makes a new one.
+    It needs none if the fits of its seeds can judge each other: there are several, and they see different
+    texts. A wrong replicate makes a right fit look wrong, so each restart makes new ones. Some draws of texts
+    are too hard for any restart.
     """
     draws = [Draw(seed, restart) for seed in seeds]
-    if work.judged and (seed := replicate_seed(work.row)) is not None:
-        # Another seed, so other texts: some draws of texts are too hard for any restart
-        draws.append(Draw(seed + restart, restart, replicate=True))
+    if work.judged and (work.row.splits or len(work.row.seeds) == 1):
+        draws += [Draw(seed, restart, replicate=True) for seed in seeds]
     # Each process makes its share
     mine = draws[distributed.rank() :: distributed.world_size()]
     run_fits([partial(stored_fit, work, draw) for draw in mine], work.row.aligner, work.clouds)
     distributed.barrier()  # all fits are on disk now, and `stored_fit` only reads them
-    made = [stored_fit(work, draw) for draw in draws]
-    return list(zip(seeds, made[: len(seeds)], strict=True)), made[len(seeds) :]
-
-
-def replicate_seed(row: Align | AlignJointly) -> int | None:
-    """Return the seed of the row's replicate, or None if the row needs no replicate.
-
-    It needs none if the fits of its seeds can judge each other: there are several, and they see different
-    texts.
-    """
-    if len(row.seeds) > 1 and not row.splits:
-        return None
-    first = next(iter(row.seeds))
-    return next(seed for seed in count(first + REPLICATE_SEED) if seed not in row.seeds)
+    return {draw: stored_fit(work, draw) for draw in draws}
 
 
 def run_fits(fits: Sequence[Callable[[], object]], aligner: str, clouds: Sequence[Tensor]) -> None:

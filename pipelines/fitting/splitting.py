@@ -27,11 +27,9 @@ class Halves:
     pairs: Tensor | None  # (k, 2) rows of source and target of the same texts, if the row grants known pairs
 
 
-def halves(
-    source: store.Embeddings, target: store.Embeddings, row: Align, seed: int, replicate: bool = False
-) -> Halves:
+def halves(source: store.Embeddings, target: store.Embeddings, row: Align, seed: int) -> Halves:
     """Return the vectors of both `sides`. With `pairs: k`, both also get k texts of any documents."""
-    (_, rows_x), (_, rows_y) = sides(source, target, row, seed, replicate)
+    (_, rows_x), (_, rows_y) = sides(source, target, row, seed)
     # The rows that `sides` leaves out: the first of the same shuffle. A row with splits has no `pairs`.
     known = shuffled(source, generator_of("source", seed))[: row.pairs]
     index = torch.arange(row.pairs)
@@ -42,15 +40,13 @@ def halves(
     )
 
 
-def sides(
-    source: store.Embeddings, target: store.Embeddings, row: Align, seed: int, replicate: bool = False
-) -> tuple[Side, Side]:
+def sides(source: store.Embeddings, target: store.Embeddings, row: Align, seed: int) -> tuple[Side, Side]:
     """Draw two disjoint halves of the train texts, or take the two splits that the row names.
 
-    Known pairs are left out of both (`halves` adds them). A replicate lacks a quarter of the second split. No
-    document is on both sides, unless the row says `halves: rows`. If the corpora differ, each side gets half
-    of its own corpus, so its size does not depend on the other corpus. Raises BadInput for fewer than two
-    vectors per side, and for more known pairs than the spaces share texts.
+    Known pairs are left out of both (`halves` adds them). No document is on both sides, unless the row says
+    `halves: rows`. If the corpora differ, each side gets half of its own corpus, so its size does not depend
+    on the other corpus. Raises BadInput for fewer than two vectors per side, and for more known pairs than
+    the spaces share texts.
     """
     same = one_corpus(source, target)
     if same:
@@ -60,7 +56,7 @@ def sides(
         raise BadInput(
             f"align: {row.pairs} known pairs asked for, but {source.name} and {target.name} share {common}"
         )
-    part_x, part_y = (Part(row, number, 2, replicate, row.pairs) for number in (0, 1))
+    part_x, part_y = (Part(row, number, 2, row.pairs) for number in (0, 1))
     rows_x = rows_of_part(source, "source", seed, part_x)[: row.limits[0]]
     # Both sides of one corpus need the same shuffle, so that their parts are disjoint. Splits are anyway.
     salt = "source" if same or row.splits else "target"
@@ -79,16 +75,14 @@ def paired_vectors(
 
 
 def vectors_of_parts(
-    spaces: Mapping[str, store.Embeddings], row: AlignJointly, seed: int, replicate: bool = False
+    spaces: Mapping[str, store.Embeddings], row: AlignJointly, seed: int
 ) -> dict[str, Tensor]:
     """Divide the train texts among the spaces, and return the vectors of each (`rows_of_parts`)."""
-    rows_of = rows_of_parts(spaces, row, seed, replicate)
+    rows_of = rows_of_parts(spaces, row, seed)
     return {name: space.vectors[rows_of[name]] for name, space in spaces.items()}
 
 
-def rows_of_parts(
-    spaces: Mapping[str, store.Embeddings], row: AlignJointly, seed: int, replicate: bool = False
-) -> dict[str, Tensor]:
+def rows_of_parts(spaces: Mapping[str, store.Embeddings], row: AlignJointly, seed: int) -> dict[str, Tensor]:
     """Return the rows that each space gets.
 
     Paired spaces count as one: they share all their texts. If a row extends another one, the older spaces get
@@ -107,7 +101,7 @@ def rows_of_parts(
         for other in [first, *others] if same else others:  # of one corpus, or paired
             store.check_same_texts(other, space)
         salt = "source" if same else f"corpus {space.metadata.get('corpus')}"
-        part = Part(row, number, row.parts or len(groups), replicate)
+        part = Part(row, number, row.parts or len(groups))
         limit = row.limits[1 if group[0] in row.paired else 0]  # the second is of the paired spaces
         rows = rows_of_part(space, salt, seed, part)[:limit]
         rows_of |= dict.fromkeys(group, rows)
@@ -123,7 +117,6 @@ class Part(NamedTuple):
     row: Align | AlignJointly
     number: int
     count: int
-    replicate: bool = False  # lacks a random quarter of the second split: all seeds see the same splits
     known: int = 0
 
 
@@ -135,8 +128,6 @@ def rows_of_part(space: store.Embeddings, salt: str, seed: int, part: Part) -> T
     if not splits:
         rows = rows[part.known :]
         rows = rows[assign_parts(space, rows, part.count, documents, generator) == part.number]
-    elif part.replicate and part.number:  # the dump may be small, so a replicate needs all of it
-        rows = rows[: 3 * len(rows) // 4]
     if len(rows) < 2:
         whole = documents and not splits
         why = "; whole documents go to one side: `halves: rows` divides them" if whole else ""

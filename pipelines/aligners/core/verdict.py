@@ -117,12 +117,12 @@ def verdict_of(agreed: float, dimensions: float, share: float = 1.0) -> Verdict:
     return Verdict(score, "doubtful" if score >= DOUBTFUL else "failed", agreed, dimensions, 0.0)
 
 
-def other_texts(source: Tensor, target: Tensor, number: int = 0) -> tuple[Tensor, Tensor]:
-    """Return the vectors of both sides that a replicate sees, from shuffled rows (n, d), (m, e).
+def other_texts(clouds: Sequence[Tensor], number: int = 0) -> list[Tensor]:
+    """Return the vectors of each side that a replicate sees, from shuffled rows (n, d), (m, e), ...
 
     It sees half of them. If a side has fewer than SMALL, half is too few to find the map again, so it sees
-    three quarters (docs/experiments/sizes.md). `number` chooses the half or quarter that is left out.
+    three quarters (docs/experiments/sizes.md). `number` chooses the half or quarter that is left out. Clouds
+    of the same texts lose the same rows.
     """
-    parts = 4 if min(len(source), len(target)) < SMALL else 2
-    kept_x, kept_y = ((torch.arange(len(side)) + number) % parts < parts - 1 for side in (source, target))
-    return source[kept_x], target[kept_y]
+    parts = 4 if min(map(len, clouds)) < SMALL else 2
+    return [cloud[(torch.arange(len(cloud)) + number) % parts < parts - 1] for cloud in clouds]
