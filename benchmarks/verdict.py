@@ -171,7 +171,9 @@ def outcomes(path: Path) -> Iterator[dict]:
     A split is known by its texts, and by its seed or `splits`: two chunkings of one file share theirs.
     """
     numbers = json.loads(path.read_bytes())
-    study = params.Study.model_validate(expand(read(path.parents[2] / "studies" / f"{path.stem}.yaml")))
+    study = params.Study.model_validate(
+        expand(read(path.resolve().parents[2] / "studies" / f"{path.stem}.yaml"))
+    )
     fits = study.translators()
     for name, row in study.evaluate.items():
         fit = fits.get(row.translator)
@@ -247,8 +249,9 @@ def main() -> None:
             fit(arguments.files)
         else:
             print(*counted(arguments.files), sep="\n")
-    except (BadInput, OSError) as error:
-        raise SystemExit(str(error)) from None
+    except (BadInput, OSError, KeyError, ValueError, pl.exceptions.PolarsError) as error:
+        files = ", ".join(map(str, arguments.files))
+        raise SystemExit(f"{files}: {' '.join(str(error).split())}") from None
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from pipelines.encoders.sources import digest_of_weights
 from pipelines.runtime import files, intact, sender, store
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Align, Finetune, Row, params
-from pipelines.study.row import Made
+from pipelines.study.row import maker
 
 PACKAGE = Path(__file__).parent
 NEEDS = ("mlflow", "numpy", "safetensors", "torch", "tqdm")  # packages of a translator
@@ -214,9 +214,9 @@ def _encoder(name: str, row: Finetune, seed: int | None, study: params.Study) ->
 def _corpora(row: Finetune, study: params.Study) -> Iterator[str]:
     """Yield the corpora that an encoder was trained on: the row's, and those of the rows it starts from."""
     yield row.corpus
-    table, start = Made.maker(row.start)
+    table, start = maker(row.start)
     while table == "encoders":
-        table, start = Made.maker(study.encoders[start].path)
+        table, start = maker(study.encoders[start].path)
     if table == "finetune":
         yield from _corpora(study.finetune[start], study)
 

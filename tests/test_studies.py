@@ -10,7 +10,7 @@ from dvc.exceptions import ReproductionError
 from dvc.repo import Repo
 
 from pipelines.study import activate, params
-from pipelines.study.row import Made
+from pipelines.study.row import MAKERS
 from tests.small import ROOT, STUDIES, WITHOUT_GIT, blocks, copied, put, read_yaml, stages_of_dvc, write_yaml
 
 pytestmark = pytest.mark.filterwarnings("ignore:_NoneStep")  # what DVC does with pygtrie
@@ -27,7 +27,7 @@ def stand_ins(study):
     """Make an empty file or folder for each path of the user's."""
     for _, row in study.rows():
         path = Path(getattr(row, "path", "constraints.txt"))
-        if not str(path).startswith(tuple(Made.FOLDERS)) and not path.exists():
+        if not str(path).startswith(tuple(MAKERS)) and not path.exists():
             put(path, "") if path.suffix else path.mkdir(parents=True)
 
 

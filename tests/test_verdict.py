@@ -16,7 +16,7 @@ from pipelines.aligners.core.parts import Parts, judge_parts
 from pipelines.aligners.core.translator import Linear
 from pipelines.aligners.core.verdict import FEW, MIDDLE, agreement, dimensions, judge, verdict_of
 from pipelines.runtime.errors import BadInput
-from tests.small import ROOT, normal, refusal, rotation, seeded
+from tests.small import ROOT, normal, put, refusal, rotation, seeded
 from tests.test_aligners import clouds, wasserstein
 
 
@@ -202,3 +202,13 @@ def test_a_benchmark_of_files_that_are_not_there_is_one_line(program, words, tmp
     monkeypatch.setattr(sys, "argv", ["program", *words.split()])
     with pytest.raises(SystemExit, match=r"^.*[Nn]o such file.*$"):
         program.main()
+
+
+@pytest.mark.parametrize("words", ["fit a.md", "count a.md", "count a.json"])
+def test_the_benchmark_of_the_verdict_names_a_file_that_it_cannot_read(words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    put("a.md", "# a page, of\nmore, commas\n")
+    put("a.json", "{}")  # of a study that is not there
+    monkeypatch.setattr(sys, "argv", ["program", *words.split()])
+    with pytest.raises(SystemExit, match=r"^a\.(md|json): .+$"):
+        calibration.main()

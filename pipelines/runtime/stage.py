@@ -24,7 +24,7 @@ from pipelines.runtime.files import say, stamp, unwritable
 from pipelines.study import params
 from pipelines.study.keys import usage
 from pipelines.study.reading import Loader
-from pipelines.study.row import Made
+from pipelines.study.row import maker
 
 PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 
@@ -69,8 +69,7 @@ def _run(verb: Callable[..., None]) -> None:
         verb(name, row, study, run)
         now = _inputs(command, row)
         changed = [path for path in {**before, **now} if now.get(path) != before.get(path)]
-        edited = "DVC_STAGE" in os.environ and intact.PARAMS.read_bytes() != text
-        if edited and _settings(table, name, study) != _settings(table, name):
+        if "DVC_STAGE" in os.environ and intact.PARAMS.read_bytes() != text and _edited(table, name, study):
             changed.append(str(intact.PARAMS))
         if changed:  # DVC reads settings, code and files when a stage ends: dvc.lock would name the new ones
             kept = f"`dvc commit -f {os.environ['DVC_STAGE']}` keeps what it wrote"
@@ -114,28 +113,30 @@ def _inputs(verb: str, row: Any) -> dict[str, Any]:
                 found[path] = store.code_digest(path.removeprefix("pipelines/"))
     # 2. Files and folders of the user
     for watched in row.watched().values() if row else ():
-        if not watched.startswith("pipelines/") and not Made.maker(watched)[0]:
+        if not watched.startswith("pipelines/") and not maker(watched)[0]:
             path = Path(watched)
             files = sorted(file for file in [path, *path.rglob("*")] if file.is_file())
             found[str(path)] = [(file, stamp(file)) for file in files]
     return found
 
 
-def _settings(table: str | None, name: str, study: params.Study | None = None) -> Any:
+def _edited(table: str | None, name: str, study: params.Study) -> bool:
+    """Whether a stage's settings in params.yaml are no longer those that it read, or not valid now."""
+    try:
+        return _settings(table, name, params.load()) != _settings(table, name, study)
+    except BadInput:
+        return True
+
+
+def _settings(table: str | None, name: str, study: params.Study) -> Any:
     """Return all settings that affect a stage: its row, the rows that the row names, and the rows whose
-    outputs it reads. Without a table: the whole study. Without a study: that of params.yaml, or None while it
-    is being edited and not valid.
+    outputs it reads. Without a table: the whole study.
     """
-    if study is None:
-        try:
-            study = params.load()
-        except BadInput:
-            return None
     if not table:
         return study
     if row := getattr(study, table).get(name):
-        makers = map(Made.maker, row.watched().values())
-        return row, study.named(row), [study.table(of).get(maker) for of, maker in makers if of]
+        makers = map(maker, row.watched().values())
+        return row, study.named(row), [study.table(of).get(made_by) for of, made_by in makers if of]
     return None
 
 

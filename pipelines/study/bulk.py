@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from pipelines.runtime.settings import Count
-from pipelines.study.row import Computed, Made, Study, Text, Watched, known
+from pipelines.study.row import Computed, Study, Text, Watched, known, maker
 
 
 class Bulk(Computed):
@@ -28,11 +28,11 @@ class Bulk(Computed):
     @property
     def made_by(self) -> str:
         """Return the row of `encoders` that embeds, or the name of the translator."""
-        return Made.maker(self.model)[1]
+        return maker(self.model)[1]
 
     def check(self, study: Study) -> None:
         """Raise ValueError if `model`, `workers` or `address` does not fit the other keys."""
-        table, name = Made.maker(self.model)
+        table, name = maker(self.model)
         needed = "encoders" if self.apply == "embed" else "translators"
         if table != needed:
             raise ValueError(f".model: {self.apply} takes data/{needed}/<name>")

@@ -50,7 +50,7 @@ from typing import Any
 
 from pipelines.study.corpora import KINDS
 from pipelines.study.reading import check_names
-from pipelines.study.row import Made, known, nearest
+from pipelines.study.row import known, maker, nearest
 
 Rows = dict[str, Any]
 Tables = dict[str, Any]
@@ -250,7 +250,7 @@ class Expansion:
 
     def fill_bulk(self, name: str, row: Rows) -> None:
         model, aligner = str(row.get("model")), "core"
-        table, translator = Made.maker(model)
+        table, translator = maker(model)
         if table == "translators":
             aligner = self.translator("model", translator).get("aligner")
         agree(row, "aligner", aligner, f"{model} needs {aligner}")

@@ -39,7 +39,7 @@ from pipelines.study import (
 )
 from pipelines.study.expand import expand
 from pipelines.study.reading import check_names, read
-from pipelines.study.row import Made, Text, known, matching
+from pipelines.study.row import Text, known, maker, matching
 
 # The verb of each table that has another name; "": no stage reads the table
 VERBS = {"corpora": "collect", "encoders": "fetch", "inverters": "train_inverter", "published": ""}
@@ -99,8 +99,7 @@ class Study(Row):
             except ValueError as error:  # begins with `.<key>: ` or `: `
                 raise ValueError(f"{where}{error}") from None
         made_from = {
-            where: [".".join(Made.maker(path)) for path in row.watched().values()]
-            for where, row in self.rows()
+            where: [".".join(maker(path)) for path in row.watched().values()] for where, row in self.rows()
         }
         try:
             TopologicalSorter(made_from).prepare()
@@ -188,7 +187,7 @@ def check_files(study: Study, where: str | Path = "params.yaml") -> None:
     """Raise BadInput for the first path that DVC watches, that no stage makes, and that is missing."""
     for place, row in study.rows():
         for name, path in row.watched().items():
-            if not Made.maker(path)[0] and not os.path.exists(path):
+            if not maker(path)[0] and not os.path.exists(path):
                 raw, link = Path("data/raw"), ""
                 if path.startswith("data/raw") and not raw.exists():
                     state = f"links to {raw.readlink()}" if raw.is_symlink() else "is not linked"

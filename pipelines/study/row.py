@@ -77,16 +77,25 @@ CorpusName = Annotated[str, Ref("corpora")]
 EncoderName = Annotated[str, Ref("encoders")]
 SpaceName = Annotated[str, Ref("embed")]
 
+MAKERS = {  # folder -> table of the rows that make what is in it
+    "data/trained/": "finetune",
+    "data/encoders/": "encoders",
+    "data/translators/": "translators",
+    "data/bulk/": "bulk",
+}
+
+
+def maker(path: str) -> tuple[str, str]:
+    """Return table and name of the row whose stage makes a path; two empty texts if no stage does."""
+    path = os.path.relpath(path or ".")  # ./data, data/../data and absolute paths are one to DVC
+    for folder, table in MAKERS.items():
+        if path.startswith(folder):
+            return table, path.removeprefix(folder)
+    return "", ""
+
 
 class Made(Ref):
     """Mark a path. If a stage makes the folder (data/trained/<row>, ...), the study must have that row."""
-
-    FOLDERS = {
-        "data/trained/": "finetune",
-        "data/encoders/": "encoders",
-        "data/translators/": "translators",
-        "data/bulk/": "bulk",
-    }
 
     def __init__(self) -> None:
         super().__init__("")
@@ -96,19 +105,10 @@ class Made(Ref):
         if any(c < " " for c in value) or any(len(os.fsencode(part)) > 255 for part in value.split("/")):
             fault = "a name in it is too long, or has control characters"
             raise ValueError(f"{where}: {value[:20]!r}... is no path: {fault}")
-        table, name = self.maker(value)
+        table, name = maker(value)
         if table:
             joint = study.align_jointly if table == "translators" else {}
             known(where, name, {**joint, **study.table(table)})
-
-    @classmethod
-    def maker(cls, path: str) -> tuple[str, str]:
-        """Return table and name of the row whose stage makes a path; two empty texts if no stage does."""
-        path = os.path.relpath(path or ".")  # ./data, data/../data and absolute paths are one to DVC
-        for folder, table in cls.FOLDERS.items():
-            if path.startswith(folder):
-                return table, path.removeprefix(folder)
-        return "", ""
 
 
 Watched = Annotated[str, Field(min_length=1), Made()]  # a path that DVC watches for changes

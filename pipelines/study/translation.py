@@ -18,7 +18,6 @@ from pipelines.aligners.core.aligner import Aligner, JointAligner, missing
 from pipelines.runtime.settings import Count, Natural, NonNegative
 from pipelines.study.row import (
     Computed,
-    Made,
     Ref,
     Seeds,
     Several,
@@ -28,6 +27,7 @@ from pipelines.study.row import (
     Text,
     Watched,
     known,
+    maker,
     nearest,
     settings_from,
 )
@@ -152,7 +152,7 @@ class AlignJointly(Fitted):
     @property
     def extends(self) -> str:
         """Return the row of align_jointly that this one starts from; an empty text without one."""
-        table, name = Made.maker(self.start)
+        table, name = maker(self.start)
         return name if table == "translators" else ""
 
     def check(self, study: Study) -> None:

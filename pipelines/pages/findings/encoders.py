@@ -11,7 +11,7 @@ from pipelines.pages.tables import measured, percent
 from pipelines.pages.tables.encoders import geometry_title, start
 from pipelines.pages.tables.images import head_of, image_text_title
 from pipelines.study.params import Study
-from pipelines.study.row import Made
+from pipelines.study.row import maker
 
 KINDS = {"points": "weighted point sets", "vector": "single vectors, as in CLIP"}
 
@@ -76,7 +76,7 @@ def test_metrics(study: Study, name: str) -> dict[str, Any] | None:
         encoder = study.encoders[row.encoder]
         own_pooling = row.pooling is None and encoder.pooling is None and encoder.layer is None
         of_dev_corpus = row.corpus == study.finetune[name].dev and row.split not in (None, "dev")
-        if Made.maker(encoder.path) == ("finetune", name) and own_pooling and of_dev_corpus:
+        if maker(encoder.path) == ("finetune", name) and own_pooling and of_dev_corpus:
             return metrics if finite(metrics) else None
     return None
 
