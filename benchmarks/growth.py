@@ -94,7 +94,7 @@ def step(name: str, folder: Path) -> str:
         return ""
     first, second = (load(folder / f"seed-{seed}") for seed in seeds)
     if name == "verdict":
-        verdict = judge(read(folder, "source"), first, [second], read(folder, "target"))
+        verdict = judge(read(folder, "source"), first, read(folder, "target"), [second])
         return f"{verdict.label} {verdict.score:.2f}, agreement {verdict.agreement:.3f}"
     x, y = read(folder, "pairs-0"), read(folder, "pairs-1")
     return f"top-1 {scored(first, x, y, torch.arange(len(x)), 8192)['top1'].mean():.3f}"

@@ -1,6 +1,4 @@
-"""align: fit translators of two spaces on disjoint texts -> data/translators/<row>/, and judge them without
-pairs.
-"""
+"""align: fit translators of two spaces -> data/translators/<row>/, and judge them without pairs."""
 
 from pathlib import Path
 
@@ -8,7 +6,7 @@ from torch import Tensor
 
 from pipelines.aligners.core.aligner import Pair
 from pipelines.aligners.core.translator import Translator
-from pipelines.fitting.fits import Draw, Work, fit_row, opened
+from pipelines.fitting.fits import FitId, Work, fit_row, opened
 from pipelines.fitting.splitting import halves, in_common, largest, paired_vectors, sides
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.progress import Log
@@ -24,7 +22,7 @@ def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
     with opened("align", name, row, run, pair) as (spaces, device, folder):
         source, target = (spaces[space] for space in pair)
 
-        def vectors(seed: int) -> dict[str, Tensor]:
+        def vectors_of_seed(seed: int) -> dict[str, Tensor]:
             data = halves(source, target, row, seed)
             return {row.source: data.source, row.target: data.target}
 
@@ -38,8 +36,8 @@ def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
             device,
             subfolders={pair: ""},  # one pair: its files need no folder of their own
             clouds=[source.vectors, target.vectors],
-            fit=lambda draw, log: {pair: fit_one(row, source, target, draw, log, folder)},
-            vectors_of_seed=vectors,
+            fit=lambda fit_id, log: {pair: fit_one(row, source, target, fit_id, log, folder)},
+            vectors_of_seed=vectors_of_seed,
             judged=row.supervision in ("unpaired", "few pairs"),
         )
         fit_row("align", name, work, counts)
@@ -49,17 +47,20 @@ def fit_one(
     row: Align,
     source: store.Embeddings,
     target: store.Embeddings,
-    draw: Draw,
+    fit_id: FitId,
     log: Log | None,
     folder: Path,
 ) -> Translator:
-    """Make one fit: an oracle gets true pairs, every other aligner gets halves. `folder`: for checkpoints."""
+    """Make one fit: an oracle gets true pairs, every other aligner what an attacker has.
+
+    `folder` is for checkpoints.
+    """
     module = aligner_module(row.aligner)
     if row.supervision == "oracle":
-        return module.fit_oracle(*paired_vectors(source, target, row, draw.seed), row.settings, draw.seed)
-    data = halves(source, target, row, draw.seed_of_texts(row))
-    x, y = draw.seen(row, [data.source, data.target])
-    return module.fit(x, y, row.settings, draw.generator_seed, data.pairs, log, folder)
+        return module.fit_oracle(*paired_vectors(source, target, row, fit_id.seed), row.settings, fit_id.seed)
+    data = halves(source, target, row, fit_id.seed_of_texts(row))
+    x, y = fit_id.seen(row, [data.source, data.target])
+    return module.fit(x, y, row.settings, fit_id.generator_seed, data.pairs, log, folder)
 
 
 if __name__ == "__main__":

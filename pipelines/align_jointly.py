@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pipelines.aligners.core.aligner import Pair
 from pipelines.aligners.core.translator import load
-from pipelines.fitting.fits import Draw, Translators, Work, fit_row, opened
+from pipelines.fitting.fits import FitId, Translators, Work, fit_row, opened
 from pipelines.fitting.splitting import in_common, largest, rows_of_parts, vectors_of_parts
 from pipelines.runtime import intact, stage, store, track
 from pipelines.runtime.progress import Log
@@ -20,10 +20,10 @@ def align_jointly(name: str, row: AlignJointly, study: params.Study, run: track.
     """Fit the translators of all pairs once per seed, and judge each pair as `align` does."""
     base = [store.translators_path(row.extends)] if row.extends else []
     with opened("align_jointly", name, row, run, row.spaces, *base) as (spaces, device, folder):
-        drawn = [rows_of_parts(spaces, row, seed) for seed in row.seeds]
+        rows_of_seeds = [rows_of_parts(spaces, row, seed) for seed in row.seeds]
 
-        def common(pair: Pair) -> dict[str, int]:
-            sides = ([(spaces[space], rows[space]) for space in pair] for rows in drawn)
+        def counts(pair: Pair) -> dict[str, int]:
+            sides = ([(spaces[space], rows[space]) for space in pair] for rows in rows_of_seeds)
             return largest(in_common(*both) for both in sides)
 
         work = Work(
@@ -33,24 +33,24 @@ def align_jointly(name: str, row: AlignJointly, study: params.Study, run: track.
             device,
             subfolders={pair: "/".join(pair) for pair in row.pairs()},
             clouds=[space.vectors for space in spaces.values()],
-            fit=lambda draw, log: fit(row, spaces, draw, log, folder),
+            fit=lambda fit_id, log: fit_one(row, spaces, fit_id, log, folder),
             vectors_of_seed=lambda seed: vectors_of_parts(spaces, row, seed),
         )
-        fit_row("align_jointly", name, work, common)
+        fit_row("align_jointly", name, work, counts)
 
 
-def fit(
-    row: AlignJointly, spaces: Mapping[str, store.Embeddings], draw: Draw, log: Log | None, folder: Path
+def fit_one(
+    row: AlignJointly, spaces: Mapping[str, store.Embeddings], fit_id: FitId, log: Log | None, folder: Path
 ) -> Translators:
     """Make one fit of all pairs, starting from another row's translators if the row extends it."""
-    drawn, start = vectors_of_parts(spaces, row, draw.seed_of_texts(row)), {}
-    clouds = dict(zip(drawn, draw.seen(row, [*drawn.values()]), strict=True))
-    if row.extends and not draw.replicate:
+    vectors, start = vectors_of_parts(spaces, row, fit_id.seed_of_texts(row)), {}
+    clouds = dict(zip(vectors, fit_id.seen(row, [*vectors.values()]), strict=True))
+    if row.extends:  # such a row has no replicates
         base = intact.checked(store.translators_path(row.extends))
-        for file in sorted(base.glob(f"*/*/seed-{draw.seed}.json")):  # the order decides the weights
+        for file in sorted(base.glob(f"*/*/seed-{fit_id.seed}.json")):  # the order decides the weights
             start[file.parent.parent.name, file.parent.name] = load(file.with_suffix(""))
     module = aligner_module(row.aligner)
-    return module.fit_jointly(clouds, row.settings, draw.generator_seed, row.paired, start, log, folder)
+    return module.fit_jointly(clouds, row.settings, fit_id.generator_seed, row.paired, start, log, folder)
 
 
 if __name__ == "__main__":

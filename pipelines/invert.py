@@ -57,7 +57,7 @@ class Guesses:
     generated     the inverter's first guess
     corrected     the guess after corrections that query the encoder, with facts added
     retrieved     the nearest of the attacker's texts
-    consensus     the text that the nearest of them agree on, with facts added
+    consensus     of the attacker's nearest texts the one most like the others, with facts added
     """
 
     attack: str  # translated | ceiling | mismatched | prior
@@ -168,8 +168,8 @@ def written(
 ) -> tuple[list[str], list[str], int]:
     """Return first guesses for raw vectors (n, e), corrected guesses, and the number of queries.
 
-    First guesses need no query. vec2text's released weights read raw vectors, inverters trained here `given`
-    (n, e), centred and of unit length.
+    First guesses need no query. vec2text's released weights read raw vectors. Inverters trained here read
+    `given` (n, e), which are centred and of unit length.
     """
     inverter, s = attacker.inverter, row.search
     if isinstance(inverter, Vec2Text):

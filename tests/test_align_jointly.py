@@ -16,7 +16,7 @@ from pipelines.aligners.core import verdict
 from pipelines.aligners.core.translator import Linear, load_seeds, verdicts_in
 from pipelines.aligners.vec2vec.networks import Vec2Vec
 from pipelines.aligners.vec2vec.training import Training
-from pipelines.fitting.fits import RESTART, Draw
+from pipelines.fitting.fits import RESTART, FitId
 from pipelines.fitting.splitting import rows_of_parts, vectors_of_parts
 from pipelines.runtime import store
 from pipelines.study import AlignJointly, params
@@ -147,9 +147,9 @@ OWNED = {"aligner": "wasserstein_procrustes", "paired": ["b", "c"]}
 def test_paired_spaces_share_their_texts_and_no_other(seed, limit, splits):
     asked = row(**OWNED, limit=[limit, 7], splits=splits)
     for replicate in (False, True):
-        draw = Draw(seed, 0, replicate)
-        drawn = vectors_of_parts(SPACES, asked, draw.seed_of_texts(asked))
-        a, b, c = map(texts, draw.seen(asked, [*drawn.values()]))
+        fit_id = FitId(seed, 0, replicate)
+        drawn = vectors_of_parts(SPACES, asked, fit_id.seed_of_texts(asked))
+        a, b, c = map(texts, fit_id.seen(asked, [*drawn.values()]))
         assert b == c
         assert len(b) == (6 if splits and replicate else 7)
         assert not a & b

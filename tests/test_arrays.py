@@ -12,7 +12,7 @@ import torch
 import pipelines
 from pipelines.aligners import wasserstein_procrustes
 from pipelines.aligners.core.translator import Linear, load, load_aligned, save, verdicts_in
-from pipelines.aligners.core.verdict import Verdict, other_texts
+from pipelines.aligners.core.verdict import Verdict, part_for_replicate
 from pipelines.fitting import arrays, fits
 from pipelines.runtime import progress
 from tests.small import QUICK, blocks, normal, put, refusal, rotation, seeded, two_encoders
@@ -111,7 +111,7 @@ def test_faulty_rows_are_left_out_of_a_fit_and_of_its_verdict(monkeypatch, caplo
     given = torch.cat([CLEAN, faulty])
     pipelines.fit(given, given)
     fitted = max((call.args[:2] for call in fit.call_args_list), key=lambda of_call: len(of_call[0]))
-    for side in (*fitted, judge.call_args.args[0], judge.call_args.args[3]):
+    for side in (*fitted, judge.call_args.args[0], judge.call_args.args[2]):
         assert torch.equal(side, CLEAN.float())
     said = f"%s: {len(faulty)} of {len(given)} vectors are left out of the fit: zero, repeated or far off"
     assert caplog.messages == [said % side for side in ("source", "target")]
@@ -198,7 +198,7 @@ def test_a_failed_fit_says_what_to_try(monkeypatch):
 @pytest.mark.parametrize(("rows", "share"), [((9000, 8000), 1 / 2), ((9000, 7999), 3 / 4)])
 def test_each_replicate_leaves_out_other_texts_and_fewer_of_few(rows, share):
     sides = [torch.arange(n)[:, None].float() for n in rows]
-    drawn = [other_texts(sides, number) for number in range(4)]
+    drawn = [part_for_replicate(sides, number) for number in range(4)]
     for side, *seen in zip(sides, *drawn, strict=True):
         assert all(abs(len(texts) / len(side) - share) < 0.001 for texts in seen)
         assert len(torch.cat(seen).unique()) == len(side)  # a text that one leaves out is in another

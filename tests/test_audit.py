@@ -261,7 +261,7 @@ def test_no_scale_no_shift_and_no_bad_row_changes_a_verdict(seed, scale, shift, 
     assert len(vectors) + taken.far_off + taken.repeated == 400 + len(powers)
     good = vectors[:400]
     fits = [quick_fit("procrustes", good[i::2], known[i::2]) for i in (0, 1)]
-    assert judge(vectors, fits[0], fits[1:], known).label == "aligned"
+    assert judge(vectors, fits[0], known, fits[1:]).label == "aligned"
     partners = torch.cat([known, known[: len(vectors) - 400]])
     # One map for all that is taken, as an attack fits it
     together = quick_fit("procrustes", vectors, partners)

@@ -143,11 +143,11 @@ def test_an_alignment_happens_where_its_vectors_are(name, there, tmp_path, monke
 def test_a_verdict_is_given_where_the_vectors_are(there):
     x, y = clouds()
     fits = [FITS["least_squares"](x, y), FITS["procrustes"](x, y)]
-    here = judge(x, fits[0], fits[1:], y)
+    here = judge(x, fits[0], y, fits[1:])
     first, second = (fit.to(there.device) for fit in fits)
     a, b = there.move(x, y)
     with there.works(waits=6):
-        verdict = judge(a, first, [second], b)
+        verdict = judge(a, first, b, [second])
     assert (verdict.label, verdict.share) == (here.label, here.share)
     assert verdict.agreement == pytest.approx(here.agreement, abs=1e-4)
 

@@ -55,7 +55,7 @@ def test_fits_of_one_geometry_agree_and_fits_of_none_do_not(monkeypatch):
     verdicts = []
     for there in (target, normal(1200, 10, seed=3)):
         first, second = (wasserstein(source[i::2], there[i::2], i) for i in (0, 1))
-        verdicts.append(judge(source, first, [second], there))
+        verdicts.append(judge(source, first, there, [second]))
     right, wrong = verdicts
     assert (right.label, wrong.label) == ("aligned", "failed")
     assert 0 <= wrong.score < 0.05 < 0.95 <= right.score <= 1
@@ -64,7 +64,7 @@ def test_fits_of_one_geometry_agree_and_fits_of_none_do_not(monkeypatch):
 def test_of_more_vectors_a_sample_is_judged_and_of_fewer_all(monkeypatch):
     source = normal(4000, 40)
     one, other = linear(turn(40, 30, 1)), linear(turn(40, 30, 1) + 0.2 * turn(40, 30, 2))
-    whole, judged = agreement(source, one(source), [other]), (source, one, [other], one(source))
+    whole, judged = agreement(source, one(source), [other]), (source, one, one(source), [other])
     assert judge(*judged).agreement == whole
     monkeypatch.setattr(verdict, "SAMPLE", 2000)
     sampled = judge(*judged)
@@ -76,7 +76,7 @@ def test_of_more_vectors_a_sample_is_judged_and_of_fewer_all(monkeypatch):
 def test_a_translator_into_another_width_is_refused():
     x, y = normal(50, 6), normal(50, 8)
     with pytest.raises(BadInput, match="Linear: translations have 6 dimensions, target vectors 8"):
-        judge(x, Linear.of(torch.eye(6), x, x), [], y)
+        judge(x, Linear.of(torch.eye(6), x, x), y, [])
 
 
 def test_dimensions_are_those_that_vectors_spread_over():
@@ -121,7 +121,7 @@ def test_more_agreement_is_never_a_worse_label():
 @pytest.mark.parametrize("point", [torch.full((40,), 0.1), normal(40)])
 def test_maps_to_a_single_point_do_not_agree(point):
     cloud = normal(500, 40)
-    said = judge(cloud, point.expand_as, [point.expand_as], cloud)
+    said = judge(cloud, point.expand_as, cloud, [point.expand_as])
     assert (said.label, said.agreement) == ("failed", 0)
 
 
@@ -137,9 +137,9 @@ def test_of_a_mixture_the_share_and_its_rows_are_told():
     mixed[~own] = pure[~own] @ turn(64, 64, 2)  # another encoder
     for dump, right in ((pure, own | ~own), (pure[own], own[own]), (mixed, own)):
         assert (judge_parts(dump, map, target).rows(dump) == right).double().mean() > 0.97
-    said = judge(mixed, map, [map], target)
+    said = judge(mixed, map, target, [map])
     assert (said.label, said.share) == ("partial", pytest.approx(2 / 3, abs=0.05))
-    assert judge(pure, map, [map], target).label == "aligned"
+    assert judge(pure, map, target, [map]).label == "aligned"
     with refusal(r"vectors must be \(n, 64\), got \(9, 65\)"):
         judge_parts(pure, map, target).rows(torch.zeros(9, 65))
     backwards, big = dump.numpy()[::-1], dump.numpy().astype(">f4")

@@ -14,8 +14,8 @@ from pipelines.aligners.core.cloud import FAR, checked, finite, floats
 from pipelines.aligners.core.parts import Parts, judge_parts
 from pipelines.aligners.core.translator import Translator, load_best, verdicts_in
 from pipelines.aligners.core.translator import load as load_translator
-from pipelines.aligners.core.verdict import REPLICATE_SEED, Verdict, judge, other_texts
-from pipelines.fitting.fits import Draw, Translators, Work, fit_until_aligned
+from pipelines.aligners.core.verdict import REPLICATE_SEED, Verdict, judge, part_for_replicate
+from pipelines.fitting.fits import FitId, Translators, Work, fit_until_aligned
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.progress import Log
 from pipelines.runtime.track import Run
@@ -115,15 +115,15 @@ def fit_and_judge(
         raise BadInput(f"fit: {one_line(error)}") from None
     known = None if pairs is None else vectors_of_pairs(pairs, source, target)
 
-    def made(draw: Draw, log: Log | None) -> Translators:
-        x, y = other_texts([source, target], draw.restart) if draw.replicate else (source, target)
+    def made(fit_id: FitId, log: Log | None) -> Translators:
+        x, y = part_for_replicate([source, target], fit_id.restart) if fit_id.replicate else (source, target)
         rows = None
         if known:
-            own = [side[draw.replicate :: 2] for side in known]  # every second pair
+            own = [side[fit_id.replicate :: 2] for side in known]  # every second pair
             k = torch.arange(len(own[0]))
             rows = torch.stack([len(x) + k, len(y) + k], 1)
             x, y = (torch.cat(both) for both in zip((x, y), own, strict=True))
-        return {PAIR: aligner_module(ALIGNER).fit(x, y, chosen, draw.generator_seed, rows)}
+        return {PAIR: aligner_module(ALIGNER).fit(x, y, chosen, fit_id.generator_seed, rows)}
 
     with TemporaryDirectory() as folder:
         work = Work(
@@ -137,7 +137,7 @@ def fit_and_judge(
             vectors_of_seed=lambda _: {PAIR[0]: source, PAIR[1]: target},
         )
         best = fit_until_aligned(work)[0][seed]
-    return best.fit[PAIR], best.verdicts[PAIR], best.judges[PAIR]
+    return best.translators[PAIR], best.verdicts[PAIR], best.judges[PAIR]
 
 
 def vectors_of_pairs(pairs: Any, source: torch.Tensor, target: torch.Tensor) -> list[torch.Tensor]:
@@ -174,10 +174,10 @@ def verdict(
     """Judge any aligner's map of source vectors (n, d) to the space of target vectors (m, e), without pairs.
 
     `fit(source, target, seed)` takes float32 arrays and returns a function of arrays (n, d) -> (n, e). It is
-    called twice, the second time with another seed on a part of the vectors (`core.verdict.other_texts`): two
-    right maps agree, two wrong ones do not. It never sees the rows that `pipelines.fit` leaves out. The
-    verdict is meaningless for a function that always returns the same map. Raises BadInput for translations
-    of another shape, or that are not finite.
+    called twice, the second time with another seed on a part of the vectors
+    (`core.verdict.part_for_replicate`): two right maps agree, two wrong ones do not. It never sees the rows
+    that `pipelines.fit` leaves out. The verdict is meaningless for a function that always returns the same
+    map. Raises BadInput for translations of another shape, or that are not finite.
 
     >>> from pipelines import verdict
     >>> random = np.random.default_rng(0)
@@ -206,8 +206,8 @@ def verdict(
         return translate
 
     translate = method(source, target, seed)
-    x, y = other_texts([source, target])
-    return judge(source, translate, [method(x, y, seed + REPLICATE_SEED)], target)
+    x, y = part_for_replicate([source, target])
+    return judge(source, translate, target, [method(x, y, seed + REPLICATE_SEED)])
 
 
 def usable(source: Any, target: Any) -> tuple[torch.Tensor, torch.Tensor]:

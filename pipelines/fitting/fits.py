@@ -18,7 +18,7 @@ from torch import Tensor
 from pipelines import distributed
 from pipelines.aligners.core.aligner import Pair
 from pipelines.aligners.core.translator import Translator, load, save
-from pipelines.aligners.core.verdict import REPLICATE_SEED, Verdict, judge, other_texts
+from pipelines.aligners.core.verdict import REPLICATE_SEED, Verdict, judge, part_for_replicate
 from pipelines.runtime import store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
@@ -29,14 +29,15 @@ from pipelines.study import Align, AlignJointly, aligner_module
 
 RESTART = 10_000_019  # added to a seed for each restart; far from REPLICATE_SEED and from usual seeds
 LARGE = 2**30  # bytes of vectors above which fits run one after the other, each on all cores
+MADE = "translators"  # subfolder of unfinished work
 CURVES = ".curves.jsonl"  # ending of files with the logged metrics of fits in other processes
 Translators = dict[Pair, Translator]  # of one fit, by source and target space
 
 
-class Draw(NamedTuple):
-    """The seed of a fit, and how often it was restarted. Both decide its random numbers.
+class FitId(NamedTuple):
+    """Which fit of a row. All three decide its random numbers.
 
-    A replicate is fitted only to judge the fits of its seed, and each restart gives it other texts.
+    A replicate is fitted only to judge the fits of its seed. Each restart gives it other texts.
     """
 
     seed: int
@@ -55,12 +56,12 @@ class Draw(NamedTuple):
         return f"seed {self.seed}{replicate}" + (f", restart {self.restart}" if self.restart else "")
 
     def seed_of_texts(self, row: Align | AlignJointly) -> int:
-        """The seed that draws the texts. Those of splits are given, and a replicate keeps them (`seen`)."""
+        """Return the seed that draws the texts. A row with `splits` has no other texts for a replicate."""
         return self.generator_seed if self.replicate and not row.splits else self.seed
 
     def seen(self, row: Align | AlignJointly, clouds: Sequence[Tensor]) -> Sequence[Tensor]:
-        """The vectors that a draw sees of those of its seed: with `splits` a replicate lacks some."""
-        return other_texts(clouds, self.restart) if self.replicate and row.splits else clouds
+        """Return what the fit sees of these texts: all, but in a row with `splits` a replicate lacks some."""
+        return part_for_replicate(clouds, self.restart) if self.replicate and row.splits else clouds
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class Work:
     device: torch.device
     subfolders: Mapping[Pair, str]  # of each translator, by (source, target); "" if there is one pair
     clouds: Sequence[Tensor]  # all vectors of each space: `run_fits` asks for their device and size
-    fit: Callable[[Draw, Log | None], Translators]  # chooses the texts of a draw, and makes its fit
+    fit: Callable[[FitId, Log | None], Translators]  # chooses the texts, and fits
     vectors_of_seed: Callable[[int], Mapping[str, Tensor]]  # by space, what the fits of a seed see
     judged: bool = True  # False for oracles and the naive baseline, which need no verdict
 
@@ -82,7 +83,7 @@ class Work:
 class Candidate:
     """A fit, its verdicts, and the translators that it was compared with."""
 
-    fit: Translators
+    translators: Translators
     verdicts: dict[Pair, Verdict] = field(default_factory=dict)
     judges: dict[Pair, list[Translator]] = field(default_factory=dict)
 
@@ -91,10 +92,10 @@ class Candidate:
 
         Agreement with one fit is enough, because two wrong fits rarely agree (`core.verdict`).
         """
-        for pair, translator in self.fit.items():
+        for pair, translator in self.translators.items():
             source, target = (vectors[space] for space in pair)
             self.judges[pair] = [other[pair] for other in others]
-            self.verdicts[pair] = judge(source, translator, self.judges[pair], target)
+            self.verdicts[pair] = judge(source, translator, target, self.judges[pair])
 
     @property
     def aligned(self) -> bool:
@@ -142,27 +143,33 @@ def fit_row(verb: str, name: str, work: Work, in_common: Callable[[Pair], dict[s
         return
     log_other_ranks(work)
     restarts = {"restarts": refits} if work.row.restarts else {}
-    metrics, output = {}, work.folder / "translators"
+    metrics = {}
     for pair, subfolder in work.subfolders.items():
-        folder = output / subfolder  # `output` itself if subfolder is ""
-        folder.mkdir(parents=True, exist_ok=True)
-        for seed, candidate in best.items():
-            save(candidate.fit[pair], folder / f"seed-{seed}")
-        verdicts = {seed: candidate.verdicts[pair] for seed, candidate in best.items() if work.judged}
-        write_verdicts(folder, verdicts)
-        found: dict[str, Any] = {"seeds": len(best)}
-        if work.judged:
-            found |= summary(verdicts) | restarts | in_common(pair)
-        metrics[subfolder] = found
-        where = f"alignment/{subfolder}".rstrip("/")
-        for seed, verdict in verdicts.items():
-            work.run.log({f"seed-{seed}/{where}": {"verdict": verdict.score, "agreement": verdict.agreement}})
-        work.run.log({where: {key: value for key, value in found.items() if key != "by seed"}})
+        verdicts = write_pair(work, pair, best)
+        of_pair: dict[str, Any] = {"seeds": len(best)}
         if verdicts:
-            said = ", ".join(f"seed {seed} {verdict.short}" for seed, verdict in verdicts.items())
-            print(f"{subfolder}: {said}" if subfolder else said)
+            of_pair |= summary(verdicts) | restarts | in_common(pair)
+        metrics[subfolder] = of_pair
+        group = f"alignment/{subfolder}".rstrip("/")
+        for seed, verdict in verdicts.items():
+            work.run.log({f"seed-{seed}/{group}": {"verdict": verdict.score, "agreement": verdict.agreement}})
+        work.run.log({group: {key: value for key, value in of_pair.items() if key != "by seed"}})
+        if verdicts:
+            line = ", ".join(f"seed {seed} {verdict.short}" for seed, verdict in verdicts.items())
+            print(f"{subfolder}: {line}" if subfolder else line)
     store.write_metrics(verb, name, metrics.get("", metrics))  # metrics of a single pair are not nested
-    store.publish_folder(output, store.translators_path(name))
+    store.publish_folder(work.folder / MADE, store.translators_path(name))
+
+
+def write_pair(work: Work, pair: Pair, best: Mapping[int, Candidate]) -> dict[int, Verdict]:
+    """Write translators and verdicts of a pair of spaces, and return the verdict of each seed."""
+    folder = work.folder / MADE / work.subfolders[pair]
+    folder.mkdir(parents=True, exist_ok=True)
+    for seed, candidate in best.items():
+        save(candidate.translators[pair], folder / f"seed-{seed}")
+    verdicts = {seed: candidate.verdicts[pair] for seed, candidate in best.items() if work.judged}
+    write_verdicts(folder, verdicts)
+    return verdicts
 
 
 def fit_until_aligned(work: Work) -> tuple[dict[int, Candidate], int]:
@@ -172,47 +179,47 @@ def fit_until_aligned(work: Work) -> tuple[dict[int, Candidate], int]:
     times.
     """
     if not work.judged:
-        return {draw.seed: Candidate(fit) for draw, fit in fit_seeds(work, work.row.seeds, 0).items()}, 0
+        return {fit_id.seed: Candidate(fit) for fit_id, fit in fit_seeds(work, work.row.seeds, 0).items()}, 0
     candidates: dict[int, list[Candidate]] = {seed: [] for seed in work.row.seeds}
     best: dict[int, Candidate] = {}
-    fits: dict[Draw, Translators] = {}  # of all restarts so far
+    fits: dict[FitId, Translators] = {}  # of all restarts so far
     to_fit = [*work.row.seeds]
     for restart in range(work.row.restarts + 1):
         new = fit_seeds(work, to_fit, restart)
         fits |= new
-        for draw, fit in new.items():
-            if not draw.replicate:
-                candidates[draw.seed].append(Candidate(fit))
+        for fit_id, translators in new.items():
+            if not fit_id.replicate:
+                candidates[fit_id.seed].append(Candidate(translators))
         for seed in to_fit:
-            judges = [fit for draw, fit in fits.items() if draw.replicate and draw.seed == seed]
+            judges = [fit for fit_id, fit in fits.items() if fit_id.replicate and fit_id.seed == seed]
             if not judges:  # a row without replicates: the fits of other seeds judge
-                judges = [fit for draw, fit in fits.items() if draw.seed != seed]
+                judges = [fit for fit_id, fit in fits.items() if fit_id.seed != seed]
             vectors = work.vectors_of_seed(seed)
             for candidate in candidates[seed]:
                 candidate.judge_by(judges, vectors)
         best = {seed: max(of_seed, key=Candidate.rank) for seed, of_seed in candidates.items()}
-        wrong = [seed for seed, candidate in best.items() if not candidate.aligned]
-        to_fit = distributed.broadcast(wrong)  # one decision for all processes
+        not_aligned = [seed for seed, candidate in best.items() if not candidate.aligned]
+        to_fit = distributed.broadcast(not_aligned)  # one decision for all processes
         if not to_fit:
             break
     return best, sum(map(len, candidates.values())) - len(candidates)
 
 
-def fit_seeds(work: Work, seeds: Sequence[int], restart: int) -> dict[Draw, Translators]:
+def fit_seeds(work: Work, seeds: Sequence[int], restart: int) -> dict[FitId, Translators]:
     """Return the fits of these seeds, and a replicate of each if the row needs replicates.
 
     It needs none if the fits of its seeds can judge each other: there are several, and they see different
     texts. A wrong replicate makes a right fit look wrong, so each restart makes new ones. Some draws of texts
     are too hard for any restart.
     """
-    draws = [Draw(seed, restart) for seed in seeds]
+    fit_ids = [FitId(seed, restart) for seed in seeds]
     if work.judged and (work.row.splits or len(work.row.seeds) == 1):
-        draws += [Draw(seed, restart, replicate=True) for seed in seeds]
+        fit_ids += [FitId(seed, restart, replicate=True) for seed in seeds]
     # Each process makes its share
-    mine = draws[distributed.rank() :: distributed.world_size()]
-    run_fits([partial(stored_fit, work, draw) for draw in mine], work.row.aligner, work.clouds)
-    distributed.barrier()  # all fits are on disk now, and `stored_fit` only reads them
-    return {draw: stored_fit(work, draw) for draw in draws}
+    mine = fit_ids[distributed.rank() :: distributed.world_size()]
+    run_fits([partial(load_or_fit, work, fit_id) for fit_id in mine], work.row.aligner, work.clouds)
+    distributed.barrier()  # all fits are on disk now, and `load_or_fit` only reads them
+    return {fit_id: load_or_fit(work, fit_id) for fit_id in fit_ids}
 
 
 def run_fits(fits: Sequence[Callable[[], object]], aligner: str, clouds: Sequence[Tensor]) -> None:
@@ -230,21 +237,25 @@ def run_fits(fits: Sequence[Callable[[], object]], aligner: str, clouds: Sequenc
         fit()
 
 
-def stored_fit(work: Work, draw: Draw) -> Translators:
+def load_or_fit(work: Work, fit_id: FitId) -> Translators:
     """Return a fit from disk. Make it if it is not there, so that a killed run loses no finished fit."""
-    folder = work.folder / "fits" / draw.name  # the name tells a replicate from a fit of the same seed
+    folder = work.folder / "fits" / fit_id.name  # the name tells a replicate from a fit of the same seed
     paths = {pair: folder.joinpath(*pair) for pair in work.subfolders}
     if not all(path.with_suffix(".json").exists() for path in paths.values()):  # `save` writes .json last
-        log = None if draw.replicate or draw.restart else _log(work, draw.seed)  # one curve for each seed
-        with about(draw.name):
-            made = work.fit(draw, log)
+        log = (
+            None if fit_id.replicate or fit_id.restart else _log(work, fit_id.seed)
+        )  # one curve for each seed
+        with about(fit_id.name):
+            made = work.fit(fit_id, log)
         if made.keys() != paths.keys():
             found, needed = (", ".join(sorted(map("/".join, of))) for of in (made, paths))
-            raise BadInput(f"{work.row.aligner}, seed {draw.seed}: returned pairs {found}; needed: {needed}")
+            raise BadInput(
+                f"{work.row.aligner}, seed {fit_id.seed}: returned pairs {found}; needed: {needed}"
+            )
         for pair, translator in made.items():
             if not isinstance(translator, Translator):
                 kind = type(translator).__name__
-                raise BadInput(f"{work.row.aligner}, seed {draw.seed}: returned a {kind}, not a Translator")
+                raise BadInput(f"{work.row.aligner}, seed {fit_id.seed}: returned a {kind}, not a Translator")
             paths[pair].parent.mkdir(parents=True, exist_ok=True)
             save(translator, paths[pair])
     return {pair: load(path).to(work.device) for pair, path in paths.items()}

@@ -28,7 +28,7 @@ class Halves:
 
 
 def halves(source: store.Embeddings, target: store.Embeddings, row: Align, seed: int) -> Halves:
-    """Return the vectors of both `sides`. With `pairs: k`, both also get k texts of any documents."""
+    """Return the vectors of both `sides`. With `pairs: k`, both also get k texts, of any documents."""
     (_, rows_x), (_, rows_y) = sides(source, target, row, seed)
     # The rows that `sides` leaves out: the first of the same shuffle. A row with splits has no `pairs`.
     known = shuffled(source, generator_of("source", seed))[: row.pairs]
@@ -58,7 +58,7 @@ def sides(source: store.Embeddings, target: store.Embeddings, row: Align, seed: 
         )
     part_x, part_y = (Part(row, number, 2, row.pairs) for number in (0, 1))
     rows_x = rows_of_part(source, "source", seed, part_x)[: row.limits[0]]
-    # Both sides of one corpus need the same shuffle, so that their parts are disjoint. Splits are anyway.
+    # Parts of one corpus are disjoint only if both sides have the same shuffle.
     salt = "source" if same or row.splits else "target"
     rows_y = rows_of_part(target, salt, seed, part_y)[: row.limits[1]]
     return (source, rows_x), (target, rows_y)
@@ -140,10 +140,10 @@ def rows_of_part(space: store.Embeddings, salt: str, seed: int, part: Part) -> T
 def assign_parts(
     space: store.Embeddings, rows: Tensor, count: int, documents: bool, generator: torch.Generator
 ) -> Tensor:
-    """Return for shuffled rows (n,) which of `count` parts each is in; parts are of about equal size.
+    """Return for shuffled rows (n,) which of `count` parts each is in.
 
     With `documents`, documents are placed end to end in random order, and the rows are cut into equal parts.
-    A document belongs to the part in which it begins. So parts may differ in size.
+    A document belongs to the part in which it begins. So parts differ in size, by a document at most.
     """
     # Number of each row's document (n,), rows of each document, a random order of documents
     if documents:

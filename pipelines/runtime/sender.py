@@ -1,6 +1,6 @@
 """Send the log files of runs to MLflow.
 
-    python -m pipelines.runtime.sender                 # send what waits, once
+    python -m pipelines.runtime.sender                 # send what waits, once, if no other sender works
     python -m pipelines.runtime.sender --serve [LOG]   # send what runs write, until standard input ends
 
 A run locks its log file (`track`). One sender at a time works for a store; others wait for its lock. What
@@ -29,13 +29,13 @@ from pipelines.runtime.errors import BadInput
 for name, default in {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # an address may contain a password
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",  # seconds; MLflow's defaults, 120 and 7 retries, are five minutes
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",  # seconds; MLflow's defaults (120, 7 retries) wait five minutes
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
 }.items():
     os.environ.setdefault(name, default)
 
 KEY = "run.key"  # MLflow tag with the name of a run's log, which identifies a run that is sent again
-PATIENCE = 25.0  # seconds to wait for a sender; MLflow gives up a locked SQLite file after 20, and says so
+PATIENCE = 25.0  # seconds to wait for a sender; longer than the 20 after which MLflow reports a locked SQLite
 FLUSH_SECONDS = 0.2  # between two uploads, which send many numbers at once: a request takes 15 ms
 POLL_SECONDS = 0.05  # between two tries to get the lock
 # Errors that a retry would only repeat
@@ -48,7 +48,7 @@ def repository() -> Path:
 
 
 def tracking_uri() -> str:
-    """Return the address of the MLflow store. The default is relative: MLflow fails on some folder names."""
+    """Return the address of the MLflow store: by default a relative path, for any name of the folder."""
     return os.environ.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db"
 
 
@@ -94,7 +94,10 @@ class Upload:
         }
 
     def advance(self) -> bool:
-        """Send what is new; return whether the run is over. A run that ends without an `end` was killed."""
+        """Send what is new; return whether the run is over, and delete the log of one that is.
+
+        A run that ends without an `end` was killed.
+        """
         dead = files.try_lock(self._file)  # before reading, so that nothing is written after what is read
         *lines, self._partial_line = (self._partial_line + self._file.read()).split(b"\n")
         for line in lines:
@@ -180,8 +183,8 @@ class Upload:
 def serve(stop: threading.Event, log: Path | None = None) -> int:
     """Send runs until `stop` is set. Return the exit code.
 
-    Only one sender works at a time, so first wait for the lock. Once `stop` is set, leave the work to the
-    other sender: return when it has sent `log`, or at once without a `log`.
+    Only one sender works at a time, so first wait for the lock. If another sender still has it when `stop` is
+    set, send nothing: return once the other has sent and deleted `log`, or at once without a `log`.
     """
     with open(store_file(".lock"), "ab") as lock:
         while not files.try_lock(lock):
@@ -214,9 +217,9 @@ def send(stop: threading.Event) -> None:
 
 
 def follow_input(stop: threading.Event) -> None:
-    """Set `stop` when standard input ends. PATIENCE seconds later, let go of the output.
+    """Set `stop` when standard input ends. PATIENCE seconds later, redirect the output to /dev/null.
 
-    `make repro` reads what a stage and its sender print until both have let go of it.
+    `make repro` reads what a stage and its sender print until both have closed it.
     """
     sys.stdin.buffer.read()
     stop.set()

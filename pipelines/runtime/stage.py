@@ -56,7 +56,7 @@ def _run(verb: Callable[..., None]) -> None:
     table = params.Study.table_by_verb().get(command)
     if {"-h", "--help"} & set(sys.argv):
         return _help(verb, table)
-    study, text = params.load(), intact.PARAMS.read_bytes()
+    study, params_before = params.load(), intact.PARAMS.read_bytes()
     name, row = _row(command, table, study)
     if os.environ.get("RANK", "0") == "0":
         store.sweep_drafts(command, name)
@@ -69,9 +69,15 @@ def _run(verb: Callable[..., None]) -> None:
         verb(name, row, study, run)
         now = _inputs(command, row)
         changed = [path for path in {**before, **now} if now.get(path) != before.get(path)]
-        if "DVC_STAGE" in os.environ and intact.PARAMS.read_bytes() != text and _edited(table, name, study):
+        if (
+            "DVC_STAGE" in os.environ
+            and intact.PARAMS.read_bytes() != params_before
+            and _edited(table, name, study)
+        ):
             changed.append(str(intact.PARAMS))
-        if changed:  # DVC reads settings, code and files when a stage ends: dvc.lock would name the new ones
+        if (
+            changed
+        ):  # DVC notes inputs when a stage ends: it would note the changed ones, which this run did not read
             kept = f"`dvc commit -f {os.environ['DVC_STAGE']}` keeps what it wrote"
             raise BadInput(f"{', '.join(changed)} changed while this ran: `dvc repro` runs it again, {kept}")
 
@@ -89,7 +95,7 @@ def _row(command: str, table: str | None, study: params.Study) -> tuple[str, Any
 
 
 def _help(verb: Callable[..., None], table: str | None) -> None:
-    """Print what a stage does, its rows, and their keys. A fault of params.yaml stands for the rows."""
+    """Print what a stage does, its rows, and their keys; if params.yaml is not valid, why, and no rows."""
     try:
         study, fault = params.load(), ""
     except BadInput as error:
@@ -97,16 +103,16 @@ def _help(verb: Callable[..., None], table: str | None) -> None:
     say(f"{getdoc(sys.modules[verb.__module__])}\n\n{usage(verb.__name__, table, study, fault)}")
 
 
-def _inputs(verb: str, row: Any) -> dict[str, Any]:
-    """Return what DVC lists for a stage and no stage makes: digests of code, and stamps of the user's
-    files. Nothing without DVC.
+def _inputs(command: str, row: Any) -> dict[str, Any]:
+    """Return the inputs of a stage that no other stage writes: digests of its code, and stamps of the user's
+    files. Nothing unless DVC started the stage.
     """
     if "DVC_STAGE" not in os.environ:
         return {}
     found: dict[str, Any] = {}
     # 1. Code, such as pipelines/aligners/${item.aligner}
-    stage = yaml.load(Path("dvc.yaml").read_bytes(), Loader)["stages"][verb]
-    for dep in stage.get("do", stage)["deps"]:
+    entry = yaml.load(Path("dvc.yaml").read_bytes(), Loader)["stages"][command]
+    for dep in entry.get("do", entry)["deps"]:
         if dep.startswith("pipelines/"):
             path = re.sub(r"\$\{item\.(\w+)}", lambda key: getattr(row, key[1]), dep)
             if Path(path).exists():
@@ -140,11 +146,11 @@ def _settings(table: str | None, name: str, study: params.Study) -> Any:
     return None
 
 
-def _refuse(verb: str, reason: str) -> NoReturn:
+def _refuse(command: str, reason: str) -> NoReturn:
     if not launch.report(reason):
         names = (argument.rpartition("@")[2] for argument in sys.argv[1:])
         shown = (name if name.isprintable() else repr(name) for name in names)
-        print(f"{' '.join([verb, *shown])}: {reason}", file=sys.stderr)
+        print(f"{' '.join([command, *shown])}: {reason}", file=sys.stderr)
     sys.exit(launch.BAD_INPUT)
 
 

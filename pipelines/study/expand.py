@@ -4,8 +4,8 @@ Files in `studies/` use the short form. `make study` writes the full rows into p
 reads them. A full row may stand in a study, too: expanding it again changes nothing.
 
 **Keys that can be derived may be left out.** In evaluate, attributes, inverters, invert and bulk, a corpus,
-encoder or aligner that contradicts the row from which it is derived is an error. All other keys below are
-defaults, and a row may have other values.
+encoder or aligner that contradicts another key of the row is an error. All other keys below are defaults, and
+a row may have other values.
 
 - corpora: `kind` is the name of the row if that is a kind, else `passages`.
 - encoders: `model` is the name of the row.
@@ -17,10 +17,11 @@ defaults, and a row may have other values.
 - embed: a row `<corpus>-<encoder>` has this `corpus` and this `encoder`. Missing rows of spaces that other
   rows name are added.
 - geometry: `corpus` is the name of the row.
-- evaluate, attributes, invert: `translator` is the name of the row. `corpus` is the corpus of the
-  translator's source. `source` and `target` are the embeddings of `corpus` by the translator's two
-  encoders. `aligner` is the translator's; only dvc.yaml uses it, to list code. In attributes,
-  `source_encoder` and `target_encoder` are those of the two embeddings.
+- evaluate, attributes, invert: `translator` is the name of the row. `source` and `target` are the embeddings
+  of `corpus` by the translator's two encoders. `corpus` may be any that both encoders have embedded; by
+  default it is that of the translator's source. A full row of evaluate has no `corpus`. `aligner` is the
+  translator's; only dvc.yaml uses it, to list code. In attributes, `source_encoder` and `target_encoder` are
+  those of the two embeddings.
 - inverters: if the row has `corpus` and `encoder`, `space` is `<corpus>-<encoder>`. Otherwise it is the name
   of the row, and `corpus` and `encoder` are those of the space.
 - invert: `inverter` is the name of the row. `encoder` is the target's. In a row without `source`, `corpus` is
@@ -63,7 +64,7 @@ TABLES = (
     "similarity", "transfer", "published",
 )  # fmt: skip
 SIDES = ("source", "target")
-# How rows of a table are written; of two that give a row of one name, the earlier of these wins
+# How rows of a table are written. If two have the same name, the one of the lower number wins
 IN_FULL, WITH_MATRIX, FOR_EACH_ROW = range(3)
 PATHS = {
     ("corpora", "library"): "constraints.txt",
@@ -137,7 +138,7 @@ def _without_slots(table: str, rows: Rows, study: Tables) -> Rows:
 
 
 def _check_slot(slot: str, table: str, row: Rows) -> None:
-    """Raise ValueError if a slot that is not in `matrix` is no table before `table`."""
+    """Raise ValueError unless a slot that is not in `matrix` is a table that stands before `table`."""
     earlier = TABLES[: TABLES.index(table)]
     if slot in TABLES and slot not in earlier:
         raise ValueError(f": table {slot} does not stand before {table}")
@@ -212,11 +213,11 @@ class Expansion:
 
     def fill_embed(self, name: str, row: Rows) -> None:
         if not {"corpus", "encoder"} <= row.keys():
-            row.update(self.parts(name) | row)
+            row.update(self.corpus_and_encoder(name) | row)
 
     def fill_geometry(self, name: str, row: Rows) -> None:
         row.setdefault("corpus", name)
-        self.each_space(row)
+        self.add_spaces(row)
 
     def fill_align(self, name: str, row: Rows) -> None:
         for side in SIDES:
@@ -224,7 +225,7 @@ class Expansion:
 
     def fill_align_jointly(self, name: str, row: Rows) -> None:
         row.setdefault("start", f"pipelines/aligners/{row.get('aligner')}")
-        self.each_space(row)
+        self.add_spaces(row)
 
     def fill_evaluate(self, name: str, row: Rows) -> None:
         self.translated(name, row)
@@ -296,7 +297,8 @@ class Expansion:
         aligner = self.study["align_jointly"][joint].get("aligner")
         return {"source": spaces[0], "target": spaces[1], "aligner": aligner}
 
-    def each_space(self, row: Rows) -> None:
+    def add_spaces(self, row: Rows) -> None:
+        """Add the missing rows of embed that `spaces` names."""
         for space in row["spaces"] if isinstance(row.get("spaces"), list) else ():
             self.space(space)
 
@@ -311,11 +313,11 @@ class Expansion:
         trained, _, side = name.rpartition("-")  # train_image_text writes spaces <row>-image and <row>-text
         if side in ("image", "text") and trained in self.study["train_image_text"]:
             return {"corpus": self.row("train_image_text", trained).get("corpus"), "encoder": name}
-        if parts := self.parts(name):
-            self.study["embed"][name] = parts
-        return parts
+        if made_of := self.corpus_and_encoder(name):
+            self.study["embed"][name] = made_of
+        return made_of
 
-    def parts(self, name: str) -> Rows:
+    def corpus_and_encoder(self, name: str) -> Rows:
         """Return the corpus and the encoder of a name `<corpus>-<encoder>`. Return {} for other names."""
         pairs = product(self.study["corpora"], self.study["encoders"])
         fitting = [{"corpus": c, "encoder": e} for c, e in pairs if f"{c}-{e}" == name]

@@ -26,7 +26,7 @@ from pipelines.runtime.settings import Bounds, Count
 
 if TYPE_CHECKING:
     from pipelines.study.params import Study
-else:  # modules of rows take the type from here: params.py imports them
+else:  # params.py imports the modules of rows, so they take the type from here
     Study = Any
 
 
@@ -56,9 +56,9 @@ Several = Annotated[int, Bounds(ge=2)]
 
 @dataclass(frozen=True)
 class Ref:
-    """Mark a field that names a row of `table`, or is a tuple of such names, or None.
+    """Mark a field that holds the name of a row of `table`, a tuple of such names, or None.
 
-    table: of `Study.table`; kind: the kind of corpus that is needed.
+    table: a name that `Study.table` takes; kind: the kind of corpus that is needed.
     """
 
     table: str
@@ -95,13 +95,13 @@ def maker(path: str) -> tuple[str, str]:
 
 
 class Made(Ref):
-    """Mark a path. If a stage makes the folder (data/trained/<row>, ...), the study must have that row."""
+    """Mark a path that DVC watches. In a folder of MAKERS, such as data/trained/<row>, it needs that row."""
 
     def __init__(self) -> None:
         super().__init__("")
 
     def check(self, where: str, value: Any, study: Study) -> None:
-        """Raise ValueError if no stage makes the folder, or if no file system accepts the path."""
+        """Raise ValueError if the row that makes it is missing, or if no file system accepts the path."""
         if any(c < " " for c in value) or any(len(os.fsencode(part)) > 255 for part in value.split("/")):
             fault = "a name in it is too long, or has control characters"
             raise ValueError(f"{where}: {value[:20]!r}... is no path: {fault}")
@@ -149,7 +149,7 @@ class Row(BaseModel):
             mark.check(f".{name}", getattr(self, name), study)
 
     def check(self, study: Study) -> None:
-        """Raise ValueError if the row does not fit the rows that it names. Those are in the study.
+        """Raise ValueError if the row contradicts a row that it names. `check_references` ran first.
 
         The message begins with `.<key>: ` or `: `: `Study` puts the row's place before it.
         """
@@ -196,7 +196,7 @@ def settings_from(kind: type, given: Any, also: Iterable[str] = ()) -> Any:
 
 
 def refuse_unknown_keys(given: Any, names: Iterable[str], also: Iterable[str] = ()) -> None:
-    """Raise ValidationError for each key that is not in `names`, with the nearest name there or in `also`."""
+    """Raise ValidationError for all keys that are not in `names`, each with the nearest of both lists."""
     names = list(names)
     errors: list[InitErrorDetails] = []
     for key in given if isinstance(given, dict) else ():

@@ -53,7 +53,7 @@ TOPICS = (
     "school & students", "law", "medicine", "energy", "finance", "meetings & appointments", "software",
 )  # fmt: skip
 MEASURED = 1000  # vectors that are compared with their true texts
-FACTS = 48  # of these, vectors that are inverted
+INVERTED_WITH_TRUTH = 48  # of these, vectors that are inverted
 DEFENDED = 6000  # vectors that each defence is tried on
 LEAST = 100  # vectors, and texts, that an attack needs
 PAIRS = (100, 1000)  # undefended vectors that further attackers know
@@ -196,7 +196,7 @@ def exploit(
     drawn = shuffled(len(vectors), options.seed).tolist()
     true = [truth[i] for i in rows.tolist()] if truth else []
     with_truth = [i for i in drawn if true and true[i]][:MEASURED]
-    inverted = with_truth[:FACTS] or drawn[:INVERTED]
+    inverted = with_truth[:INVERTED_WITH_TRUTH] or drawn[:INVERTED]
     findings.inversions = invert(vectors[inverted], best, options.seed, taken.places[rows[inverted].cpu()])
     if with_truth:
         guesses, texts = [row["guess"] for row in findings.inversions], [true[i] for i in with_truth]
@@ -286,9 +286,9 @@ def try_encoders(
     Encoders of another width are left out once one of the dump's width is aligned, partial or named by its
     fingerprint, or once several encoders side by side are aligned or partial.
     """
-    attempts, found, own_found = [], False, False
+    attempts, leak_found, own_encoder_aligned = [], False, False
     for place, (encoder, (encode, same_width)) in enumerate(opened.items()):
-        if own_found or (found and not same_width):
+        if own_encoder_aligned or (leak_found and not same_width):
             for name in [*opened][place:]:
                 del steps.weights[f"encoder {name}"]
             break
@@ -319,8 +319,8 @@ def try_encoders(
         )
         attempts.append(Attempt(result, texts, known, encode, translator, right))
         tried.append(result)
-        own_found |= own and verdict.label == "aligned"
-        found |= named or (right is not None and (same_width or "+" in encoder))
+        own_encoder_aligned |= own and verdict.label == "aligned"
+        leak_found |= named or (right is not None and (same_width or "+" in encoder))
         if named:  # no fit was made, so its time tells nothing
             steps.weights[f"encoder {encoder}"] = 0.0
     return attempts[tried.index(best_of(tried))] if tried else None
@@ -339,9 +339,10 @@ def identify_or_fit(
 ) -> tuple[Translator, Verdict, list[Translator]]:
     """Return a translator of the vectors to the space of the known ones, its verdict, and its replicates.
 
-    If the fingerprint of the known ones names the vectors, return the identity. Else fit without a pair, and
-    judge by a replicate (`core.verdict.other_texts`): first with 30 candidate maps, and then, unless that is
-    *aligned* or `quick`, with all. Return the better fit.
+    If the fingerprint of the known ones names the vectors, return the identity between centred vectors, and
+    no replicates. Else fit without a pair, and judge by a replicate (`core.verdict.part_for_replicate`):
+    first with 30 candidate maps, and then, unless that is *aligned* or `quick`, with all. Return the better
+    fit.
     """
     if fingerprint.recognises(vectors):
         same = Linear.of(torch.eye(known.shape[1], device=known.device), vectors, known)
@@ -422,24 +423,23 @@ def leaks(
     """Count what was read right. `floor`: how much is right without the vectors (n, d).
 
     truth: n true texts. guesses: inverted texts of the first vectors.
-    texts: a vector's nearest true text is its own; by chance one is, on average.
-    labels: a vector and its true text have the same nearest label. The floor gives every vector the most
-    frequent one.
-    facts: facts of the true text that its guess states. The floor takes the guess for the next vector.
+    texts: vectors whose nearest true text is their own. By chance this is one vector.
+    labels: vectors with the same nearest label as their true text. Floor: always the most frequent label.
+    facts: facts of the true text that the guess states. Floor: the guess for the next vector.
     """
     space, translated, true = Space.of(best.known), best.translator(vectors), best.encode(truth)
     nearest = neighbours(space(translated), space(true), 1)[:, 0].cpu()
     read, right = (nearest_labels(x, best, labels) for x in (translated, true))
     stated = [facts.annotate(text) for text in truth[: len(guesses)]]
     of_others = guesses[1:] + guesses[:1]
-    counts, by_others = (facts.check(said, stated) for said in (guesses, of_others))
-    recovered, lucky = (sum(fact.recovered for fact in of) for of in (counts, by_others))
-    found = int((nearest == torch.arange(len(truth))).sum())
+    found_facts, by_others = (facts.check(said, stated) for said in (guesses, of_others))
+    recovered, lucky = (sum(fact.recovered for fact in of) for of in (found_facts, by_others))
+    matched = int((nearest == torch.arange(len(truth))).sum())
     same_label, commonest = int((read == right).sum()), int(right.bincount().max())
     return [
-        {"what": "texts", "found": found, "of": len(truth), "floor": 1},
+        {"what": "texts", "found": matched, "of": len(truth), "floor": 1},
         {"what": "labels", "found": same_label, "of": len(truth), "floor": commonest},
-        {"what": "facts", "found": recovered, "of": len(counts), "floor": lucky},
+        {"what": "facts", "found": recovered, "of": len(found_facts), "floor": lucky},
     ]
 
 
@@ -448,7 +448,7 @@ def leaks(
 
 @contextmanager
 def quiet_fits() -> Iterator[None]:
-    """Show no warnings. Those of a fit name the dump, but would be about a defended copy of it."""
+    """Show no warnings: they would name the dump, but be about a defended copy of it."""
     logger = logging.getLogger("pipelines")
     before = logger.level
     logger.setLevel(logging.ERROR)
@@ -468,10 +468,10 @@ def try_defences(vectors: Tensor, best: Attempt, options: Options, steps: Steps,
     half of the vectors to be read.
     """
     drawn = shuffled(len(vectors), options.seed)[:DEFENDED]
-    bare, space = vectors[drawn], Space.of(best.known)
+    undefended, space = vectors[drawn], Space.of(best.known)
     known, fingerprint = space(best.known), Fingerprint.of(best.known)
     with torch.inference_mode():
-        neighbours_of_bare = neighbours(space(best.translator(bare)), known, NEAREST)
+        undefended_neighbours = neighbours(space(best.translator(undefended)), known, NEAREST)
 
     def leakage(translated: Tensor, of: Tensor) -> float:
         share = overlap(of, neighbours(space(translated), known, NEAREST)).mean()
@@ -479,21 +479,25 @@ def try_defences(vectors: Tensor, best: Attempt, options: Options, steps: Steps,
         return max(float((share - chance) / (1 - chance)), 0.0)
 
     def try_defence(defence: Defence) -> dict[str, Any]:
-        keys = Keys.drawn(bare, int(defence.scale), options.seed) if defence.kind == "cells" else None
-        cells = keys.cells(bare) if keys else torch.zeros(len(bare), dtype=torch.long, device=bare.device)
-        defended = keys.lock(bare, cells) if keys else defend(bare, defence, options.seed)
+        keys = Keys.drawn(undefended, int(defence.scale), options.seed) if defence.kind == "cells" else None
+        cells = (
+            keys.cells(undefended)
+            if keys
+            else torch.zeros(len(undefended), dtype=torch.long, device=undefended.device)
+        )
+        defended = keys.lock(undefended, cells) if keys else defend(undefended, defence, options.seed)
         seed = (options.seed + 1) % 2**32
         # Quick, because there are many defences
         translator, verdict, _ = identify_or_fit(defended, best.known, fingerprint, quick=True, seed=seed)
-        kept = recall_kept(bare, defended, keys=keys, bare_queries=defence.bare_queries)
+        kept = recall_kept(undefended, defended, keys=keys, bare_queries=defence.bare_queries)
         line: dict[str, Any] = {"defence": str(defence), "recall": float(kept.mean())}
         with torch.inference_mode():
-            strongest = line["leakage"] = leakage(translator(defended), neighbours_of_bare)
+            strongest = line["leakage"] = leakage(translator(defended), undefended_neighbours)
             for n in PAIRS:
-                if n > len(bare) / 2:
+                if n > len(undefended) / 2:
                     break
-                attacks = known_pair_attacks(defended, bare[:n], cells)
-                leaked = (leakage(best.translator(x), neighbours_of_bare[n:]) for x in attacks)
+                attacks = known_pair_attacks(defended, undefended[:n], cells)
+                leaked = (leakage(best.translator(x), undefended_neighbours[n:]) for x in attacks)
                 # An attacker with more pairs can use every attack that needs fewer.
                 strongest = line[f"{n} pairs"] = max(strongest, *leaked)
         return line | {"verdict": verdict.label, "score": verdict.score}
@@ -510,7 +514,7 @@ def try_defences(vectors: Tensor, best: Attempt, options: Options, steps: Steps,
 
 
 def run(args: Namespace) -> Answer:
-    """Audit, write the page, return the verdict. Only the page and its Markdown twin have inverted texts."""
+    """Audit, write the page, return the answer. Only the page and its Markdown twin have inverted texts."""
     options, dump = Options.of(args), located(args.dump)
     for path in filter(None, (options.texts, options.truth)):
         located(path)  # before any work

@@ -32,7 +32,7 @@ ALIGNED, DOUBTFUL = 0.95, 0.05  # lowest scores of these labels
 WHOLE = 0.85
 LEADING = 20  # directions that are left out: wrong maps can agree there by matching whole clusters
 REPLICATE_SEED = 1_000_000  # added to a seed to get the seed of a replicate
-SMALL = 8000  # with fewer vectors on a side, a replicate sees three quarters of them, else half
+SMALL = 8000  # vectors on a side (`part_for_replicate`)
 ADVICE = (
     "to try: more texts on both sides, known pairs, more restarts; with wasserstein_procrustes also "
     "`match_in: smaller`"
@@ -65,7 +65,7 @@ class Verdict:
 
 @torch.no_grad()
 def judge(
-    source: Tensor, translator: Translator, replicates: Sequence[Translator], target: Tensor
+    source: Tensor, translator: Translator, target: Tensor, replicates: Sequence[Translator]
 ) -> Verdict:
     """Compare a translator with replicates, on the source (n, d) and target vectors (m, e) of its own fit.
 
@@ -117,12 +117,12 @@ def verdict_of(agreed: float, dimensions: float, share: float = 1.0) -> Verdict:
     return Verdict(score, "doubtful" if score >= DOUBTFUL else "failed", agreed, dimensions, 0.0)
 
 
-def other_texts(clouds: Sequence[Tensor], number: int = 0) -> list[Tensor]:
+def part_for_replicate(clouds: Sequence[Tensor], left_out: int = 0) -> list[Tensor]:
     """Return the vectors of each side that a replicate sees, from shuffled rows (n, d), (m, e), ...
 
     It sees half of them. If a side has fewer than SMALL, half is too few to find the map again, so it sees
-    three quarters (docs/experiments/sizes.md). `number` chooses the half or quarter that is left out. Clouds
-    of the same texts lose the same rows.
+    three quarters of each side (docs/experiments/sizes.md). `left_out` chooses the half or quarter that is
+    left out. Clouds of the same texts lose the same rows.
     """
     parts = 4 if min(map(len, clouds)) < SMALL else 2
-    return [cloud[(torch.arange(len(cloud)) + number) % parts < parts - 1] for cloud in clouds]
+    return [cloud[(torch.arange(len(cloud)) + left_out) % parts < parts - 1] for cloud in clouds]
