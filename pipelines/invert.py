@@ -72,7 +72,7 @@ def invert(name: str, row: Invert, study: params.Study, run: track.Run) -> None:
     folder = intact.checked(store.encoder_path(row.encoder))
     encode = query.as_function(folder, study.encoders[row.encoder], attacker.known.device)
     generated = study.corpora[row.corpus].source == "synthetic"
-    victim = attacked(name, row, attacker, run, generated)
+    victim = draw_victim(name, row, attacker, run, generated)
     guesses = attack(attacker, victim, encode, row)
     found = {(g.attack, g.method): facts.check(g.texts, victim.facts) for g in guesses}
     table = measured(guesses, found, victim, Queries(encode, attacker.space), row)
@@ -85,8 +85,8 @@ def invert(name: str, row: Invert, study: params.Study, run: track.Run) -> None:
 # ---------------------------------------------------------------- what is attacked
 
 
-def attacked(name: str, row: Invert, attacker: Attacker, run: track.Run, generated: bool) -> Victim:
-    """Draw the attacked texts with the row's seed, and translate their vectors.
+def draw_victim(name: str, row: Invert, attacker: Attacker, run: track.Run, planted: bool) -> Victim:
+    """Draw the attacked texts with the row's seed, and translate their vectors. planted: whether facts are.
 
     Texts that the attacker knows are left out. A translator fitted on other texts shifts the mean. So add one
     vector to all translations, so that their mean over the split equals the mean of the attacker's vectors.
@@ -118,15 +118,15 @@ def attacked(name: str, row: Invert, attacker: Attacker, run: track.Run, generat
         ids=drawn["id"].to_list(),
         documents=source.documents[rows.numpy()].tolist(),
         texts=drawn["text"].to_list(),
-        facts=facts_of(drawn, generated),
+        facts=facts_of(drawn, planted),
         translated=vectors,
         target=target.vectors[rows],
     )
 
 
-def facts_of(corpus: pl.DataFrame, generated: bool) -> list[dict[str, list[str]]]:
+def facts_of(corpus: pl.DataFrame, planted: bool) -> list[dict[str, list[str]]]:
     """Return the facts of each text by kind: those planted in generated texts, or else by pattern."""
-    columns = [c for c, t in corpus.schema.items() if generated and t == pl.List(pl.String) and c != "labels"]
+    columns = [c for c, t in corpus.schema.items() if planted and t == pl.List(pl.String) and c != "labels"]
     if not columns:
         return [facts.annotate(text) for text in corpus["text"]]
     rows = corpus.select(columns).to_dicts()
@@ -142,17 +142,17 @@ def attack(attacker: Attacker, victim: Victim, encode: query.Encode, row: Invert
     out: list[Guesses] = []
     voters = Voters(attacker.known, attacker.texts)
     count = row.consensus.facts  # of facts added to a guess
-    for kind, raw in progress(vectors.items(), what="invert", unit="attacks"):
+    for name, raw in progress(vectors.items(), what="invert", unit="attacks"):
         given = attacker.space(raw)
         near = attacker.nearest(given, row.search.near)
         first, corrected, queries = written(attacker, raw, given, near, encode, row)
         peculiar = voters.peculiar(given)
         agreed = consensus(given, attacker.known, attacker.texts)
         out += [
-            Guesses(kind, "generated", first),
-            Guesses(kind, "corrected", stating(corrected, peculiar, count), queries / len(given)),
-            Guesses(kind, "retrieved", [texts[0] for texts in near]),
-            Guesses(kind, "consensus", stating(agreed, peculiar, count)),
+            Guesses(name, "generated", first),
+            Guesses(name, "corrected", stating(corrected, peculiar, count), queries / len(given)),
+            Guesses(name, "retrieved", [texts[0] for texts in near]),
+            Guesses(name, "consensus", stating(agreed, peculiar, count)),
         ]
     for g in [g for g in out if g.attack == "translated"]:  # row i: the guess from the vector of text i - 1
         out.append(replace(g, attack="mismatched", texts=[g.texts[-1], *g.texts[:-1]]))
@@ -223,34 +223,33 @@ def summary(table: pl.DataFrame, found: FoundIn, victim: Victim, known: list[str
     """
     out: dict[str, Any] = {"texts": len(victim.texts), "documents": len(set(victim.documents))}
     unknown = facts.unknown_to(known, victim.facts)
-    kinds = {key: facts.grouped(of_key, unknown) for key, of_key in found.items()}
+    by_kind = {key: facts.grouped(of_key, unknown) for key, of_key in found.items()}
     measures = [m.name for m in MEASURES] + (["judged"] if "judged" in table.columns else [])
     documents = numbered(victim.documents)
-    for (kind, method), part in table.group_by(["attack", "method"], maintain_order=True):
+    for (name, method), part in table.group_by(["attack", "method"], maintain_order=True):
         means: dict[str, Any] = {"queries": part["queries"][0]}
         for m in measures:
             scores = part[m].cast(pl.Float32).to_torch()
             means[m], means[f"{m}_error"] = mean_and_error(scores, documents)
         # Facts found in the guess by pattern, right or wrong.
         means["stated"] = sum(len(facts.stated(guess)) for guess in part["guess"]) / len(part)
-        means["facts"] = facts.counts(kinds[str(kind), str(method)])
-        out.setdefault(str(kind), {})[str(method)] = means
-    for attack, method in kinds:
-        if attack in ("translated", "ceiling"):
-            add_leaks(
-                out[attack][method]["facts"], kinds[attack, method], kinds["mismatched", method], victim
-            )
+        means["facts"] = facts.counts(by_kind[str(name), str(method)])
+        out.setdefault(str(name), {})[str(method)] = means
+    for name, method in by_kind:
+        if name in ("translated", "ceiling"):
+            counts, floor = out[name][method]["facts"], by_kind["mismatched", method]
+            add_above_floor(counts, by_kind[name, method], floor, victim)
     return out
 
 
-def add_leaks(
+def add_above_floor(
     counts: dict[str, Any], found: dict[str, list[Found]], floor: dict[str, list[Found]], victim: Victim
 ) -> None:
-    """Add the leak to the counts of each kind: the share of facts recovered above the floor."""
+    """Add to the counts of each kind of fact the share that is recovered above the floor."""
     for kind, of_kind in found.items():
         if of_kind:
-            leak = facts.above_floor(of_kind, floor[kind], victim.documents)
-            counts[kind] |= {"above_floor": leak.value, "low": leak.low, "high": leak.high}
+            above = facts.above_floor(of_kind, floor[kind], victim.documents)
+            counts[kind] |= {"above_floor": above.value, "low": above.low, "high": above.high}
 
 
 def examples(table: pl.DataFrame) -> pl.DataFrame:

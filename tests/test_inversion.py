@@ -510,7 +510,7 @@ def test_the_attack_takes_the_best_or_the_mean_of_aligned_seeds(stored):
     ):
         scores = zip((0.8, 0.7, 0.9), labels, strict=True)
         write_verdicts(folder, {s: Verdict(*score, 0.5, 50) for s, score in enumerate(scores)})
-        victim = invert.attacked("r", study_of(**keys).invert["r"], known, Run(), True)
+        victim = invert.draw_victim("r", study_of(**keys).invert["r"], known, Run(), True)
         translated = sum(fits[seed](space.vectors) for seed in used) / len(used)
         # The dump's mean is moved to that of the attacker's texts
         shift = known.space.mean - translated[space.rows("test")].mean(0)
