@@ -493,8 +493,8 @@ def test_the_attackers_own_texts_are_not_attacked():
 
 def test_a_column_of_lists_holds_facts_of_generated_texts_only():
     texts = pl.DataFrame({"text": ["Ann Lee owes $5"], "labels": [["debt"]], "tags": [["oil", "law"]]})
-    assert invert.facts_of(texts, generated=True) == [{"tags": ["oil", "law"]}]
-    assert invert.facts_of(texts, generated=False) == [{"amounts": ["$5"], "names": ["Ann Lee"]}]
+    assert invert.facts_of(texts, planted=True) == [{"tags": ["oil", "law"]}]
+    assert invert.facts_of(texts, planted=False) == [{"amounts": ["$5"], "names": ["Ann Lee"]}]
 
 
 def test_the_attack_takes_the_best_or_the_mean_of_aligned_seeds(stored):
