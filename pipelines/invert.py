@@ -86,12 +86,12 @@ def invert(name: str, row: Invert, study: params.Study, run: track.Run) -> None:
 
 
 def draw_victim(name: str, row: Invert, attacker: Attacker, run: track.Run, planted: bool) -> Victim:
-    """Draw the attacked texts with the row's seed, and translate their vectors. planted: whether facts are.
+    """Draw the attacked texts with the row's seed, and translate their vectors.
 
     Texts that the attacker knows are left out. A translator fitted on other texts shifts the mean. So add one
     vector to all translations, so that their mean over the split equals the mean of the attacker's vectors.
-    With `seeds: aligned`, each vector is the mean of its translations by all aligned translators. Raises
-    BadInput for fewer than two texts.
+    With `seeds: aligned`, each vector is the mean of its translations by all aligned translators. planted:
+    whether the texts have planted facts. Raises BadInput for fewer than two texts.
     """
     device = attacker.known.device
     source, target = run.partners(row.source, row.target, device=device)

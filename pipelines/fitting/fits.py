@@ -242,9 +242,8 @@ def load_or_fit(work: Work, fit_id: FitId) -> Translators:
     folder = work.folder / "fits" / fit_id.name  # the name tells a replicate from a fit of the same seed
     paths = {pair: folder.joinpath(*pair) for pair in work.subfolders}
     if not all(path.with_suffix(".json").exists() for path in paths.values()):  # `save` writes .json last
-        log = (
-            None if fit_id.replicate or fit_id.restart else _log(work, fit_id.seed)
-        )  # one curve for each seed
+        first = not fit_id.replicate and not fit_id.restart  # one curve for each seed
+        log = _log(work, fit_id.seed) if first else None
         with about(fit_id.name):
             made = work.fit(fit_id, log)
         if made.keys() != paths.keys():

@@ -69,15 +69,10 @@ def _run(verb: Callable[..., None]) -> None:
         verb(name, row, study, run)
         now = _inputs(command, row)
         changed = [path for path in {**before, **now} if now.get(path) != before.get(path)]
-        if (
-            "DVC_STAGE" in os.environ
-            and intact.PARAMS.read_bytes() != params_before
-            and _edited(table, name, study)
-        ):
+        if "DVC_STAGE" in os.environ and _edited(params_before, table, name, study):
             changed.append(str(intact.PARAMS))
-        if (
-            changed
-        ):  # DVC notes inputs when a stage ends: it would note the changed ones, which this run did not read
+        # DVC notes inputs when a stage ends: it would note the changed ones, which this run did not read
+        if changed:
             kept = f"`dvc commit -f {os.environ['DVC_STAGE']}` keeps what it wrote"
             raise BadInput(f"{', '.join(changed)} changed while this ran: `dvc repro` runs it again, {kept}")
 
@@ -126,8 +121,10 @@ def _inputs(command: str, row: Any) -> dict[str, Any]:
     return found
 
 
-def _edited(table: str | None, name: str, study: params.Study) -> bool:
-    """Whether a stage's settings in params.yaml are no longer those that it read, or not valid now."""
+def _edited(before: bytes, table: str | None, name: str, study: params.Study) -> bool:
+    """Whether params.yaml no longer has the settings that a stage read, or is not valid now."""
+    if intact.PARAMS.read_bytes() == before:
+        return False
     try:
         return _settings(table, name, params.load()) != _settings(table, name, study)
     except BadInput:
