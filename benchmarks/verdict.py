@@ -33,6 +33,7 @@ from pipelines.fitting.splitting import halves
 from pipelines.measures.translation import paired_scores
 from pipelines.runtime import store
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.files import reading
 from pipelines.runtime.threads import side_by_side
 from pipelines.study import Align, params
 from pipelines.study.expand import expand
@@ -124,7 +125,11 @@ def half(source: torch.Tensor, other: store.Embeddings | None, seed: int) -> tor
 def fit(paths: list[Path]) -> None:
     """Print the constants, and how well they predict corpora and encoders that were left out."""
     columns = ["study", "source", "target", "dump", "foscttm", "agreement"]
-    runs = pl.concat(pl.read_csv(path).select(columns) for path in paths).unique(maintain_order=True)
+    tables = []
+    for path in paths:
+        with reading(path):
+            tables.append(pl.read_csv(path).select(columns))
+    runs = pl.concat(tables).unique(maintain_order=True)
     x = torch.tensor(runs["agreement"].to_list(), dtype=torch.float64)
     y = torch.tensor((runs["foscttm"] <= SUCCESS).to_list(), dtype=torch.float64)
     sides = runs.select("source", "target").to_numpy()
@@ -170,10 +175,12 @@ def outcomes(path: Path) -> Iterator[dict]:
 
     A split is known by its texts, and by its seed or `splits`: two chunkings of one file share theirs.
     """
-    numbers = json.loads(path.read_bytes())
-    study = params.Study.model_validate(
-        expand(read(path.resolve().parents[2] / "studies" / f"{path.stem}.yaml"))
-    )
+    with reading(path):
+        numbers = json.loads(path.read_bytes())
+    rows = path.resolve().parents[2] / "studies" / f"{path.stem}.yaml"
+    if not rows.exists():
+        raise BadInput(f"{path}: there is no study {rows}")
+    study = params.Study.model_validate(expand(read(rows)))
     fits = study.translators()
     for name, row in study.evaluate.items():
         fit = fits.get(row.translator)
@@ -249,9 +256,8 @@ def main() -> None:
             fit(arguments.files)
         else:
             print(*counted(arguments.files), sep="\n")
-    except (BadInput, OSError, KeyError, ValueError, pl.exceptions.PolarsError) as error:
-        files = ", ".join(map(str, arguments.files))
-        raise SystemExit(f"{files}: {' '.join(str(error).split())}") from None
+    except (BadInput, OSError) as error:
+        raise SystemExit(str(error)) from None
 
 
 if __name__ == "__main__":

@@ -209,8 +209,9 @@ def test_seeds_on_one_dump_have_replicates_on_parts_of_their_vectors(stage, seed
 
     def fit(source, target, seed):
         own = [texts(side * 1e6) for side in (source, target)]
-        (whole if [*map(len, own)] == sizes else parts).append(own)
-        return signed(sign if parts and own is parts[-1] else 1, source, target)
+        replicate = [*map(len, own)] != sizes
+        (parts if replicate else whole).append(own)
+        return signed(sign if replicate else 1, source, target)
 
     by_seed = stage(fit, seeds=seeds, splits=["test", "train"], limit=limit)["by seed"]
     assert len(whole) == len(parts) == len(seeds)
@@ -246,6 +247,14 @@ def test_failed_fits_are_repeated_and_the_best_kept(stage, wrong, fitted):
     assert scales() == [1, 1]
     assert found["restarts"] == len(fitted) - 2
     assert (found["shared"], found["source_documents"]) == (0, 25)
+
+
+def test_a_replicate_judges_no_other_seed(stage):
+    def fit(source, target, seed):
+        return signed(-1 if seed == 1 + verdict.REPLICATE_SEED else 1, source, target)
+
+    by_seed = stage(fit, splits=["test", "train"])["by seed"]
+    assert [v["label"] for v in by_seed.values()] == ["aligned", "failed"]
 
 
 def test_a_replicate_with_the_seed_of_a_refit_is_another_fit(stage):
