@@ -27,6 +27,7 @@ from transformers import (
     BertConfig,
     BertModel,
     CLIPConfig,
+    CLIPImageProcessor,
     CLIPModel,
     GPT2Config,
     GPT2Model,
@@ -108,6 +109,7 @@ def clip(folder):
     text = SIZES | {"max_position_embeddings": 30, "bos_token_id": 2, "eos_token_id": 3}
     vision = SIZES | {"image_size": 8, "patch_size": 4}
     config = CLIPConfig(text_config=text, vision_config=vision, projection_dim=24)
+    CLIPImageProcessor().save_pretrained(folder / "transformer")  # sentence-transformers opens it, too
     return saved(folder, CLIPModel(config), tokenizer("[CLS] $A [SEP]"))
 
 

@@ -13,8 +13,7 @@ from sentence_transformers import SentenceTransformer
 from torch import nn
 from transformers.utils.logging import disable_progress_bar
 
-from pipelines.encoders.clip import ClipText, is_clip
-from pipelines.encoders.pooling import NO_MODEL, compose, open_model, positions, width
+from pipelines.encoders.pooling import compose, open_model, positions, width
 from pipelines.encoders.sources import digest_of_weights, part_folder
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
@@ -56,7 +55,9 @@ def load(folder: Path, row: Encoder, device: torch.device | None = None) -> Load
     precision = _precision(row, device)
     with reading(folder):
         digest = digest_of_weights(folder)
-    own = _open(folder, precision)
+    disable_progress_bar()
+    # "auto" is the checkpoint's own dtype: a 16-bit model of billions of weights is never held in 32 bits.
+    own = open_model(folder, torch.float32 if precision == "float32" else "auto")
     prompts, default = own.prompts, own.default_prompt_name or ""  # `compose` keeps neither
     model = compose(own, row).to(device).eval()
     if row.prompt is not None:
@@ -112,15 +113,6 @@ def _has_bf16(device: torch.device) -> bool:
         return torch.cuda.is_bf16_supported(including_emulation=False)
     here = torch.cpu.get_capabilities()
     return any(here.get(k) for k in ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16"))
-
-
-def _open(folder: Path, precision: str) -> SentenceTransformer:
-    disable_progress_bar()
-    with reading(folder, NO_MODEL):
-        if is_clip(folder):
-            return SentenceTransformer(modules=[ClipText(folder)], device="cpu")
-    # "auto" is the checkpoint's own dtype: a 16-bit model of billions of weights is never held in 32 bits.
-    return open_model(folder, torch.float32 if precision == "float32" else "auto")
 
 
 def _cast(model: SentenceTransformer, low: torch.dtype) -> None:

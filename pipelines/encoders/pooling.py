@@ -179,7 +179,9 @@ def width(model: Transformer | SentenceTransformer) -> int:
 def positions(transformer: Any) -> int | None:
     """Return how many tokens a transformer can read; None: any number."""
     model = getattr(transformer, "model", None)
-    most = getattr(getattr(model, "config", None), "max_position_embeddings", None)
+    if model is None:
+        return None
+    most = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
     padding = getattr(table, "padding_idx", None)
     if not most or most < 0:  # XLNet says -1 for any number
@@ -246,7 +248,15 @@ def _ends_with_separator(tokenizer: Any) -> bool:
 
 
 def _fitted(model: SentenceTransformer) -> SentenceTransformer:
-    """Truncate where the positions end, and pad, also if the tokenizer has no length or no pad token."""
+    """Truncate where the positions end, and pad, also if the tokenizer has no length or no pad token.
+
+    Remove CLIP's image tower: texts do not need it. A text's vector is the state at the end-of-text token,
+    projected (Radford et al. 2021, section 2.4).
+    """
+    network: Any = getattr(model[0], "model", None)
+    if network is not None and network.config.model_type == "clip":
+        del network.vision_model, network.visual_projection
+        model[0].pooling = "eos"
     most, tokenizer = positions(model[0]), getattr(model[0], "tokenizer", None)
     if most and (model.max_seq_length or most + 1) > most:
         model.max_seq_length = most
