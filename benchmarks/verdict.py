@@ -28,7 +28,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from pipelines.aligners import wasserstein_procrustes as aligner
-from pipelines.aligners.core.verdict import agreement, verdict_of
+from pipelines.aligners.core.verdict import RIGHT, agreement, verdict_of
 from pipelines.fitting.splitting import halves
 from pipelines.measures.translation import paired_scores
 from pipelines.runtime import store
@@ -40,7 +40,6 @@ from pipelines.study.expand import expand
 from pipelines.study.reading import read
 
 TOGETHER = 4  # fits of one draw
-SUCCESS = 0.1  # FOSCTTM
 
 
 def collect(path: Path, count: int) -> None:
@@ -131,7 +130,7 @@ def fit(paths: list[Path]) -> None:
             tables.append(pl.read_csv(path).select(columns))
     runs = pl.concat(tables).unique(maintain_order=True)
     x = torch.tensor(runs["agreement"].to_list(), dtype=torch.float64)
-    y = torch.tensor((runs["foscttm"] <= SUCCESS).to_list(), dtype=torch.float64)
+    y = torch.tensor((runs["foscttm"] <= RIGHT).to_list(), dtype=torch.float64)
     sides = runs.select("source", "target").to_numpy()
     named = np.array(
         [[side.rsplit("-", 1) for side in pair] for pair in sides]
@@ -201,7 +200,7 @@ def outcomes(path: Path) -> Iterator[dict]:
                     "aligner": fit.aligner,
                     "split": str((*texts, *(fit.splits or [seed]))),
                     "aligned": verdict_of(*said).label == "aligned",
-                    "right": numbers[f"evaluate.{name}.seed-{seed}.foscttm"] <= SUCCESS,
+                    "right": numbers[f"evaluate.{name}.seed-{seed}.foscttm"] <= RIGHT,
                 }
 
 

@@ -57,7 +57,7 @@ def embed(name: str, row: Embed, study: params.Study, run: track.Run) -> None:
             if distributed.rank() > 0:
                 deque(shards, 0)
                 return
-            metrics: dict[str, float] = {}
+            metrics: dict[str, float] = {}  # complete once `write_embeddings` has read all shards
             ids = corpus["id"].to_list()
             vectors = checked(shards, f"embed.{name}", ids, metrics)
             splits = corpus["split"].to_list()

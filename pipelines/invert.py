@@ -144,7 +144,7 @@ def attack(attacker: Attacker, victim: Victim, encode: query.Encode, row: Invert
     count = row.consensus.facts  # of facts added to a guess
     for name, raw in progress(vectors.items(), what="invert", unit="attacks"):
         given = attacker.space(raw)
-        near = attacker.nearest(given, row.search.near)
+        near = attacker.nearest(given, row.search.texts_needed)
         first, corrected, queries = written(attacker, raw, given, near, encode, row)
         peculiar = voters.peculiar(given)
         agreed = consensus(given, attacker.known, attacker.texts)

@@ -138,7 +138,7 @@ def _read_by(stage: str) -> dict[str, str]:
 
 
 def _as_locked(*paths: Path) -> bool:
-    """Whether these files are those that DVC's last run of their stage wrote."""
+    """Return whether these files are those that DVC's last run of their stage wrote."""
     return all(path.exists() and intact.locked_md5(path) == intact.md5_of(path) for path in paths)
 
 

@@ -68,6 +68,9 @@ def test_what_the_numbers_do_not_name_is_fitted(capsys, monkeypatch):
     assert "minilm: no fit: the fingerprint names it\nuse: fit aligned, score 0.99\n" in out
     monkeypatch.setattr(identify, "fits", lambda *given: tried[:1])
     assert named(capsys, vectors(3, 1000))["encoder"] is None
+    by_known_texts = replace(ALIGNED, fitted=False)
+    monkeypatch.setattr(identify, "fits", lambda *given: [by_known_texts])
+    assert named(capsys, vectors(3, 1000))["by"] == "by its fingerprint"
 
 
 def test_too_few_vectors_for_a_fit_are_compared_with_fingerprints(capsys):

@@ -14,7 +14,7 @@ from benchmarks import verdict as calibration
 from pipelines.aligners.core import verdict
 from pipelines.aligners.core.parts import Parts, judge_parts
 from pipelines.aligners.core.translator import Linear
-from pipelines.aligners.core.verdict import FEW, MIDDLE, agreement, dimensions, judge, verdict_of
+from pipelines.aligners.core.verdict import FEW, MIDDLE, RIGHT, agreement, dimensions, judge, verdict_of
 from pipelines.runtime.errors import BadInput
 from tests.small import ROOT, normal, put, refusal, rotation, seeded
 from tests.test_aligners import clouds, wasserstein
@@ -178,7 +178,7 @@ def test_in_a_round_target_no_row_is_strange():
 def test_the_constants_tell_the_recorded_runs_apart():
     runs = pl.read_csv(ROOT / "benchmarks" / "verdict.csv")
     assert len(runs) >= 250
-    succeeded = (runs["foscttm"] <= calibration.SUCCESS).to_numpy()
+    succeeded = (runs["foscttm"] <= RIGHT).to_numpy()
     found = runs["agreement"].to_numpy()
     assert roc_auc_score(succeeded, found) >= 0.97
     called = np.array([verdict_of(a, 100).label == "aligned" for a in found])

@@ -107,9 +107,9 @@ class Candidate:
         return all(verdict.label == "aligned" for verdict in self.verdicts.values())
 
     def rank(self) -> tuple[bool, float, float]:
-        """Return a fit's sort key: whether it is aligned, then the lowest share and score of its pairs."""
-        shares, scores = zip(*((v.share, v.score) for v in self.verdicts.values()), strict=True)
-        return self.aligned, min(shares), min(scores)
+        """Return a fit's sort key: the lowest label, share and score of its pairs."""
+        labels, shares, scores = zip(*(verdict.rank for verdict in self.verdicts.values()), strict=True)
+        return min(labels), min(shares), min(scores)
 
 
 @contextmanager

@@ -187,7 +187,7 @@ def largest(counts: Iterable[dict[str, int]]) -> dict[str, int]:
 
 
 def one_corpus(source: store.Embeddings, target: store.Embeddings) -> bool:
-    """Whether both are embeddings of the same corpus."""
+    """Return whether both are embeddings of the same corpus."""
     return source.metadata.get("corpus") == target.metadata.get("corpus")
 
 

@@ -49,7 +49,7 @@ class Settings(Checked):
     width: Count = 4  # corrections tried in each round
 
     @property
-    def near(self) -> int:
+    def texts_needed(self) -> int:
         """Number of the attacker's texts that a search needs for each vector."""
         return max(self.nearest, self.pool if self.splices else 1)
 
@@ -92,7 +92,9 @@ def search(
     best = [ranked[0] for ranked in run.ranked(pools)]
     # 3. Improve it
     best = run.swap(best)
-    return greedy, run.correct(best, corrector) if corrector and s.corrections else best
+    if corrector and s.corrections:
+        best = run.correct(best, corrector)
+    return greedy, best
 
 
 @dataclass(frozen=True)
@@ -166,8 +168,7 @@ class Search:
 
     def ranked(self, pools: Sequence[Sequence[Draft]]) -> list[list[Guess]]:
         """Return the distinct drafts of each vector's pool as guesses, nearest first."""
-        # Of drafts with the same text, keep the first
-        pools = [list({self.inverter.text(d): d for d in reversed(pool)}.values()) for pool in pools]
+        pools = [self.distinct(pool) for pool in pools]
         rows = [i for i, pool in enumerate(pools) for _ in pool]
         if not rows:
             return [[] for _ in pools]
@@ -176,3 +177,10 @@ class Search:
         cosines = (embedded * self.vectors[rows]).sum(1).tolist()
         guesses = grouped(map(Guess, drafts, cosines), map(len, pools))
         return [sorted(each, key=lambda guess: -guess.cosine) for each in guesses]
+
+    def distinct(self, pool: Sequence[Draft]) -> list[Draft]:
+        """Return the first draft of each text."""
+        by_text: dict[str, Draft] = {}
+        for draft in pool:
+            by_text.setdefault(self.inverter.text(draft), draft)
+        return list(by_text.values())

@@ -172,9 +172,8 @@ def recall_kept(
     """Return the share of each query's 10 nearest rows by cosine that a defence keeps. (n, d), (n, e) ->
     (queries,)
 
-    The queries are the first rows of `after`, or of `before` with `bare_queries`. A row is not its own
-    neighbour. With `keys`, the owner searches by them.
-    Raises BadInput for a row that is not finite.
+    The queries are the first rows of `after`, or of `before` with `bare_queries` or `keys`. With `keys` the
+    owner searches by them. A row is not its own neighbour. Raises BadInput for a row that is not finite.
     """
     q, k = min(queries, len(before)), min(10, len(before) - 1)
     bare = normalize(finite("before", before).float(), dim=1)
@@ -197,12 +196,14 @@ def known_pair_attacks(stored: Tensor, known: Tensor, cells: Tensor) -> list[Ten
     pairs, rest = (stored[:k].double(), known.double()), stored[k:].double()
     out = []
     for attack in (_orthogonal, _ridge):
-        out.append(rest @ attack(*pairs))
+        restored = rest @ attack(*pairs)
+        out.append(restored)
         if (cells != cells[0]).any():
-            out.append(out[-1].clone())
+            by_cell = restored.clone()  # rows of cells without a known vector stay
             for cell in cells[:k].unique():
                 at, rows = cells[:k] == cell, cells[k:] == cell
-                out[-1][rows] = rest[rows] @ attack(*(side[at] for side in pairs))
+                by_cell[rows] = rest[rows] @ attack(*(side[at] for side in pairs))
+            out.append(by_cell)
     return [x.to(known.dtype) for x in out]
 
 

@@ -4,8 +4,8 @@ A fact is a piece of the original text with a kind (names, amounts, ...). The ge
 `annotate` finds it by pattern. The patterns know English, and American forms of numbers: texts of other
 languages have few facts. A guess recovers a fact if it contains the fact's words, side by side and in
 order; case, spacing and punctuation are ignored. A floor is a guess from the vector of another text, or from
-no vector. Facts that a floor recovers, too, are no leak. A number that goes on is another one: $5.99 does not
-state $5.
+no vector. Facts that a floor recovers, too, are no leak. A longer number is another one: $5.99 does not state
+$5.
 """
 
 import re
@@ -74,6 +74,7 @@ def annotate(text: str) -> dict[str, list[str]]:
         for match in pattern.finditer(rest):
             if match.lastgroup != "no":
                 found.setdefault(kind, []).append(match.group().strip(" .,"))
+                # No later pattern matches across a line break
                 pieces += [rest[end : match.start()], "\n" * len(match.group())]
                 end = match.end()
         rest = "".join([*pieces, rest[end:]])
@@ -97,9 +98,11 @@ def recovers(guess: str, fact: str) -> bool:
 def _padded(text: str) -> str:
     """Return the words of a text, each between blanks, with "~" before a number that continues another."""
     said, end = [], -1  # where the number before this word ended; -1: it was none
-    for match in WORD.finditer(text := normal(text)):
-        word, gap = match.group(), GOES_ON.match(text, end) if end >= 0 else None
-        goes_on = word.isdigit() and gap and gap.end() == match.start()
+    text = normal(text)
+    for match in WORD.finditer(text):
+        word = match.group()
+        gap = GOES_ON.match(text, end) if end >= 0 and word.isdigit() else None
+        goes_on = gap and gap.end() == match.start()
         said.append(f"~{word}" if goes_on else word)
         end = match.end() if word.isdigit() else -1
     return f" {' '.join(said)} "
@@ -160,11 +163,12 @@ def unknown_to(texts: Sequence[str], facts: Sequence[Mapping[str, Sequence[str]]
 
 
 def above_floor(found: Sequence[Found], floor: Sequence[Found], documents: Sequence[str]) -> Interval:
-    """Return the share of facts that an attack recovers, less the share that the floor recovers.
+    """Return the share of facts that an attack recovers, less the share that the floor recovers, with its
+    95 % interval.
 
-    found, floor: the same facts in the same order. documents: the document of each example. The 95 % interval
-    contains two others: Newcombe's, for which facts are independent, and Student's, for which only documents
-    are: with one document it is -1 to 1. Raises ValueError if there is no fact.
+    found, floor: the same facts in the same order. documents: the document of each example. The interval
+    covers Newcombe's, in which facts are independent, and Student's, in which only documents are. With one
+    document it is -1 to 1. Raises ValueError if there is no fact.
     """
     ours, theirs = (sum(one.recovered for one in side) for side in (found, floor))
     gains = torch.tensor([float(a.recovered) - b.recovered for a, b in zip(found, floor, strict=True)])

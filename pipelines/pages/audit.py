@@ -181,7 +181,7 @@ def _about_leaks(findings: Findings) -> list[str]:
         for r in countable(findings.leaks)
     )
     return [
-        f"The attack tells {texts} from the other true texts, and reads {' and '.join(others)} right. "
+        f"The attack matches {texts} to their vectors, and reads {' and '.join(others)} right. "
         "In brackets: what is right without a vector."
     ]
 

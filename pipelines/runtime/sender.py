@@ -98,7 +98,7 @@ class Upload:
 
         A run that ends without an `end` was killed.
         """
-        dead = files.try_lock(self._file)  # before reading, so that nothing is written after what is read
+        dead = files.try_lock(self._file)  # before reading: a dead run writes nothing more
         *lines, self._partial_line = (self._partial_line + self._file.read()).split(b"\n")
         for line in lines:
             with suppress(ValueError):  # empty, or cut short by a full disk
@@ -201,10 +201,10 @@ def serve(stop: threading.Event, log: Path | None = None) -> int:
 
 def send(stop: threading.Event) -> None:
     """Send what runs write until `stop` is set, the newest run first: a stage may wait for it."""
-    mlflow, uploads, last = client(), dict[Path, Upload](), False
+    mlflow, uploads = client(), dict[Path, Upload]()
     pattern = store_file("-*.jsonl")
     freeze_gc()
-    while not last:
+    while True:
         last = stop.is_set()
         for log in sorted(pattern.parent.glob(pattern.name), reverse=True):
             uploads[log] = uploads.get(log) or Upload(mlflow, log)
@@ -213,6 +213,8 @@ def send(stop: threading.Event) -> None:
                 if not last:
                     break  # look for a newer one
         else:
+            if last:
+                return
             stop.wait(FLUSH_SECONDS)
 
 

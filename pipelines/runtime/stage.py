@@ -29,76 +29,76 @@ from pipelines.study.row import maker
 PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 
 
-def main(verb: Callable[..., None]) -> None:
-    """Run `verb(name, row, study, run)` for the row on the command line, `<row>` or DVC's `<verb>@<row>`.
+def main(function: Callable[..., None]) -> None:
+    """Run a verb's `function(name, row, study, run)` for the row on the command line.
 
-    Bad input ends with one line on stderr and exit code 2.
+    It names the row as `<row>`, or as DVC does, `<verb>@<row>`. Bad input ends with one line on stderr and exit code 2.
     """
     sys.stderr = sys.stderr or StringIO()  # None if it was closed
     _end_with_dvc()
     try:
-        _run(verb)
+        _run(function)
         say("", end="")  # flush what was printed: a full disk raises here
     except BadInput as error:
-        _refuse(verb.__name__, cut(error, 2000))  # a name of a study may hold a newline
+        _refuse(function.__name__, cut(error, 2000))  # a name of a study may hold a newline
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as error:
         if reason := unwritable(error):
-            _refuse(verb.__name__, f"{getattr(error, 'filename', None) or 'a file'}: {reason}")
+            _refuse(function.__name__, f"{getattr(error, 'filename', None) or 'a file'}: {reason}")
         if launch.report(traceback.format_exc()):
             sys.exit(1)
         raise
 
 
-def _run(verb: Callable[..., None]) -> None:
-    command = verb.__name__
-    table = params.Study.table_by_verb().get(command)
+def _run(function: Callable[..., None]) -> None:
+    verb = function.__name__
+    table = params.Study.table_by_verb().get(verb)
     if {"-h", "--help"} & set(sys.argv):
-        return _help(verb, table)
+        return _help(function, table)
     study, params_before = params.load(), intact.PARAMS.read_bytes()
-    name, row = _row(command, table, study)
+    name, row = _row(verb, table, study)
     if os.environ.get("RANK", "0") == "0":
-        store.sweep_drafts(command, name)
+        store.sweep_drafts(verb, name)
     if launch.needed(processes := getattr(row, "processes", 1)):
         launch.launch(processes)
         return
     freeze_gc()
-    before = _inputs(command, row)
-    with track.run(command, name, row, study.study, study.named(row) if row else {}) as run:
-        verb(name, row, study, run)
-        now = _inputs(command, row)
+    before = _inputs(verb, row)
+    with track.run(verb, name, row, study.study, study.named(row) if row else {}) as run:
+        function(name, row, study, run)
+        now = _inputs(verb, row)
         changed = [path for path in {**before, **now} if now.get(path) != before.get(path)]
         if "DVC_STAGE" in os.environ and _edited(params_before, table, name, study):
             changed.append(str(intact.PARAMS))
-        # DVC notes inputs when a stage ends: it would note the changed ones, which this run did not read
+        # DVC records the inputs that it finds when a stage ends: changed ones, which this run did not read
         if changed:
             kept = f"`dvc commit -f {os.environ['DVC_STAGE']}` keeps what it wrote"
             raise BadInput(f"{', '.join(changed)} changed while this ran: `dvc repro` runs it again, {kept}")
 
 
-def _row(command: str, table: str | None, study: params.Study) -> tuple[str, Any]:
-    """Return name and row of the command line; the command and None if it reads the whole study."""
+def _row(verb: str, table: str | None, study: params.Study) -> tuple[str, Any]:
+    """Return name and row of the command line; the verb and None if it reads the whole study."""
     if not table:
         if len(sys.argv) > 1:
-            raise BadInput(f"usage: python -m pipelines.{command}, without arguments; or --help")
-        return command, None
+            raise BadInput(f"usage: python -m pipelines.{verb}, without arguments; or --help")
+        return verb, None
     if len(sys.argv) != 2:
-        raise BadInput(f"usage: python -m pipelines.{command} <row of {table} in params.yaml>; or --help")
-    name = re.sub(rf"^(.*:)?{command}@", "", sys.argv[1])  # dvc in another folder says ../dvc.yaml:...
+        raise BadInput(f"usage: python -m pipelines.{verb} <row of {table} in params.yaml>; or --help")
+    name = re.sub(rf"^(.*:)?{verb}@", "", sys.argv[1])  # dvc in another folder says ../dvc.yaml:...
     return name, params.find(f"params.yaml: {table}", name, getattr(study, table))
 
 
-def _help(verb: Callable[..., None], table: str | None) -> None:
+def _help(function: Callable[..., None], table: str | None) -> None:
     """Print what a stage does, its rows, and their keys; if params.yaml is not valid, why, and no rows."""
     try:
         study, fault = params.load(), ""
     except BadInput as error:
         study, fault = params.Study(study="none"), str(error)
-    say(f"{getdoc(sys.modules[verb.__module__])}\n\n{usage(verb.__name__, table, study, fault)}")
+    say(f"{getdoc(sys.modules[function.__module__])}\n\n{usage(function.__name__, table, study, fault)}")
 
 
-def _inputs(command: str, row: Any) -> dict[str, Any]:
+def _inputs(verb: str, row: Any) -> dict[str, Any]:
     """Return the inputs of a stage that no other stage writes: digests of its code, and stamps of the user's
     files. Nothing unless DVC started the stage.
     """
@@ -106,7 +106,7 @@ def _inputs(command: str, row: Any) -> dict[str, Any]:
         return {}
     found: dict[str, Any] = {}
     # 1. Code, such as pipelines/aligners/${item.aligner}
-    entry = yaml.load(Path("dvc.yaml").read_bytes(), Loader)["stages"][command]
+    entry = yaml.load(Path("dvc.yaml").read_bytes(), Loader)["stages"][verb]
     for dep in entry.get("do", entry)["deps"]:
         if dep.startswith("pipelines/"):
             path = re.sub(r"\$\{item\.(\w+)}", lambda key: getattr(row, key[1]), dep)
@@ -114,7 +114,7 @@ def _inputs(command: str, row: Any) -> dict[str, Any]:
                 found[path] = store.code_digest(path.removeprefix("pipelines/"))
     # 2. Files and folders of the user
     for watched in row.watched().values() if row else ():
-        if not watched.startswith("pipelines/") and not maker(watched)[0]:
+        if not watched.startswith("pipelines/") and not maker(watched).table:
             path = Path(watched)
             files = sorted(file for file in [path, *path.rglob("*")] if file.is_file())
             found[str(path)] = [(file, stamp(file)) for file in files]
@@ -122,7 +122,7 @@ def _inputs(command: str, row: Any) -> dict[str, Any]:
 
 
 def _edited(before: bytes, table: str | None, name: str, study: params.Study) -> bool:
-    """Whether params.yaml no longer has the settings that a stage read, or is not valid now."""
+    """Return whether params.yaml has other settings now than a stage read, or is not valid."""
     if intact.PARAMS.read_bytes() == before:
         return False
     try:
@@ -139,15 +139,15 @@ def _settings(table: str | None, name: str, study: params.Study) -> Any:
         return study
     if row := getattr(study, table).get(name):
         makers = map(maker, row.watched().values())
-        return row, study.named(row), [study.table(of).get(made_by) for of, made_by in makers if of]
+        return row, study.named(row), [study.table(made.table).get(made.row) for made in makers if made.table]
     return None
 
 
-def _refuse(command: str, reason: str) -> NoReturn:
+def _refuse(verb: str, reason: str) -> NoReturn:
     if not launch.report(reason):
         names = (argument.rpartition("@")[2] for argument in sys.argv[1:])
         shown = (name if name.isprintable() else repr(name) for name in names)
-        print(f"{' '.join([command, *shown])}: {reason}", file=sys.stderr)
+        print(f"{' '.join([verb, *shown])}: {reason}", file=sys.stderr)
     sys.exit(launch.BAD_INPUT)
 
 

@@ -12,20 +12,19 @@ a row may have other values.
 - corpora, encoders: `path` is a file that DVC watches, so that a change of it runs the stage again. With
   `source: library` and `wheel` it is the file of pinned versions, with `synthetic` the word lists, with `hub`
   the code that downloads.
-- finetune, align_jointly: `start` is an earlier model from which the fit starts. Without one it is code that
-  DVC watches: that of new networks in finetune (if the row has a `network`), the aligner's in align_jointly.
+- finetune, align_jointly: `start` is a path that DVC watches: an earlier model, or the code of a new one. In
+  finetune that is contrastive/scratch.py if the row has a `network`. In align_jointly it is the aligner.
 - embed: a row `<corpus>-<encoder>` has this `corpus` and this `encoder`. Missing rows of spaces that other
   rows name are added.
 - geometry: `corpus` is the name of the row.
 - evaluate, attributes, invert: `translator` is the name of the row. `source` and `target` are the embeddings
   of `corpus` by the translator's two encoders. `corpus` may be any that both encoders have embedded; by
-  default it is that of the translator's source. A full row of evaluate has no `corpus`. `aligner` is the
-  translator's; only dvc.yaml uses it, to list code. In attributes, `source_encoder` and `target_encoder` are
-  those of the two embeddings.
+  default it is that of the translator's source (in invert: of the inverter). A full row of evaluate has no
+  `corpus`. `aligner` is the translator's; only dvc.yaml uses it, to list code. In attributes,
+  `source_encoder` and `target_encoder` are those of the two embeddings.
 - inverters: if the row has `corpus` and `encoder`, `space` is `<corpus>-<encoder>`. Otherwise it is the name
   of the row, and `corpus` and `encoder` are those of the space.
-- invert: `inverter` is the name of the row. `encoder` is the target's. In a row without `source`, `corpus` is
-  the inverter's.
+- invert: `inverter` is the name of the row. `encoder` is the target's.
 - bulk: `aligner` is that of the translator in `model`. For an encoder it is `core`, the code all aligners
   share.
 - evaluate_image_text: `encoders` is the name of the row. `corpus` is what these encoders were trained on.
@@ -183,6 +182,7 @@ def _filled(value: Any, slots: Rows) -> Any:
 
 
 def _replaced(text: str, slots: Rows) -> str:
+    """Replace the slots of a text; others stay."""
     return SLOT.sub(lambda slot: str(slots.get(slot[1], slot[0])), text)
 
 
@@ -197,13 +197,13 @@ class Expansion:
 
     def fill_corpora(self, name: str, row: Rows) -> None:
         row.setdefault("kind", name if name in KINDS else "passages")
-        self.path("corpora", row)
+        self.set_path("corpora", row)
 
     def fill_encoders(self, name: str, row: Rows) -> None:
         row.setdefault("model", name)
-        self.path("encoders", row)
+        self.set_path("encoders", row)
 
-    def path(self, table: str, row: Rows) -> None:
+    def set_path(self, table: str, row: Rows) -> None:
         if path := PATHS.get((table, str(row.get("source")))):
             row.setdefault("path", path)
 
@@ -221,7 +221,7 @@ class Expansion:
 
     def fill_align(self, name: str, row: Rows) -> None:
         for side in SIDES:
-            self.space(row.get(side))
+            self.add_space(row.get(side))
 
     def fill_align_jointly(self, name: str, row: Rows) -> None:
         row.setdefault("start", f"pipelines/aligners/{row.get('aligner')}")
@@ -243,7 +243,7 @@ class Expansion:
             self.derive(row, key, "space")
 
     def fill_invert(self, name: str, row: Rows) -> None:
-        inverter = self.row("inverters", row.setdefault("inverter", name))
+        inverter = self.row_of("inverters", row.setdefault("inverter", name))
         if "source" not in row and "corpus" in inverter:
             row.setdefault("corpus", inverter["corpus"])
         self.translated(name, row)
@@ -257,7 +257,7 @@ class Expansion:
         agree(row, "aligner", aligner, f"{model} needs {aligner}")
 
     def fill_evaluate_image_text(self, name: str, row: Rows) -> None:
-        trained = self.row("train_image_text", row.setdefault("encoders", name))
+        trained = self.row_of("train_image_text", row.setdefault("encoders", name))
         if "corpus" in trained:
             row.setdefault("corpus", trained["corpus"])
 
@@ -266,7 +266,7 @@ class Expansion:
         fitted = self.translator("translator", row.setdefault("translator", name))
         for side in SIDES:
             if side not in row and side in fitted:
-                space = self.space(fitted[side])
+                space = self.add_space(fitted[side])
                 corpus = row.get("corpus", space.get("corpus"))
                 # On another corpus than that of the fit, the side is the embeddings by the same encoder.
                 same = corpus == space.get("corpus")
@@ -275,15 +275,15 @@ class Expansion:
         if aligner := fitted.get("aligner"):
             agree(row, "aligner", aligner, f"{row['translator']} is fitted by {aligner}")
 
-    def derive(self, row: Rows, key: str, of: str) -> None:
-        """Fill `key`, the corpus or encoder of the embeddings that the row's key `of` names.
+    def derive(self, row: Rows, key: str, side: str) -> None:
+        """Fill `key`, the corpus or encoder of the embeddings that the row's key `side` names.
 
         Raise ValueError if the row has another value.
         """
         part = key.rpartition("_")[2]
-        value = self.space(row.get(of)).get(part)
+        value = self.add_space(row.get(side)).get(part)
         if value is not None:
-            agree(row, key, value, f"{of} {row[of]} is of {part} {value}")
+            agree(row, key, value, f"{side} {row[side]} is of {part} {value}")
 
     def translator(self, key: str, name: Any) -> Rows:
         """Return source, target and aligner of a translator: a row of align, or `row/source/target`."""
@@ -300,19 +300,17 @@ class Expansion:
     def add_spaces(self, row: Rows) -> None:
         """Add the missing rows of embed that `spaces` names."""
         for space in row["spaces"] if isinstance(row.get("spaces"), list) else ():
-            self.space(space)
+            self.add_space(space)
 
-    def space(self, name: Any) -> Rows:
-        """Return corpus and encoder of embeddings. Add a missing row of embed if the name is
-        `<corpus>-<encoder>`.
-        """
+    def add_space(self, name: Any) -> Rows:
+        """Add a row of embed, `<corpus>-<encoder>`, if it is missing. Return its corpus and encoder."""
         if not isinstance(name, str):
             return {}
         if name in self.study["embed"]:
             return self.study["embed"][name]
         trained, _, side = name.rpartition("-")  # train_image_text writes spaces <row>-image and <row>-text
         if side in ("image", "text") and trained in self.study["train_image_text"]:
-            return {"corpus": self.row("train_image_text", trained).get("corpus"), "encoder": name}
+            return {"corpus": self.row_of("train_image_text", trained).get("corpus"), "encoder": name}
         if made_of := self.corpus_and_encoder(name):
             self.study["embed"][name] = made_of
         return made_of
@@ -326,7 +324,8 @@ class Expansion:
             raise ValueError(f"{name}: {fault}")
         return fitting[0] if fitting else {}
 
-    def row(self, table: str, name: Any) -> Rows:
+    def row_of(self, table: str, name: Any) -> Rows:
+        """Return a row; {} if there is none."""
         return self.study[table].get(name, {}) if isinstance(name, str) else {}
 
 

@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 
 from pydantic import (
     AfterValidator,
@@ -85,13 +85,20 @@ MAKERS = {  # folder -> table of the rows that make what is in it
 }
 
 
-def maker(path: str) -> tuple[str, str]:
-    """Return table and name of the row whose stage makes a path; two empty texts if no stage does."""
+class Maker(NamedTuple):
+    """The row whose stage makes a path; two empty texts if no stage does."""
+
+    table: str
+    row: str
+
+
+def maker(path: str) -> Maker:
+    """Return the row whose stage makes a path."""
     path = os.path.relpath(path or ".")  # ./data, data/../data and absolute paths are one to DVC
     for folder, table in MAKERS.items():
         if path.startswith(folder):
-            return table, path.removeprefix(folder)
-    return "", ""
+            return Maker(table, path.removeprefix(folder))
+    return Maker("", "")
 
 
 class Made(Ref):

@@ -1,7 +1,7 @@
 """The command line: `universal-geometry COMMAND --help`.
 
-Exit codes: 0 done, 1 an error while running, 2 bad input, 3 a target was missed (`audit --gate`) or a map
-is wrong (`migrate`), 130 Ctrl-C.
+Exit codes: 0 done, 1 an error while running, 2 bad input or a file that cannot be read or written, 3 a target
+was missed (`audit --gate`) or a map is probably wrong (`migrate`), 130 Ctrl-C.
 """
 
 import argparse
@@ -190,8 +190,8 @@ def _identify(parser: Parser) -> None:
     parser.add_argument(
         "--fit",
         action=argparse.BooleanOptionalAction,
-        help="also fit a translator to each encoder; default: only if no fingerprint matches at least 1,000 "
-        "vectors",
+        help="also fit a translator to each encoder; default: if no fingerprint matches and there are at "
+        "least 1,000 vectors",
     )
 
 

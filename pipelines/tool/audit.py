@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -109,6 +109,15 @@ class Options:
         return cls(**{name: value for name, value in given.items() if value is not None})
 
 
+class Fitted(NamedTuple):
+    """A translator of a dump, and how it was judged."""
+
+    translator: Translator
+    verdict: Verdict
+    replicates: list[Translator]
+    by_fingerprint: bool = False  # the fingerprint names the encoder, so no fit was made
+
+
 @dataclass(frozen=True)
 class Attempt:
     """The attack with one encoder: its vectors of the attacker's texts, and the dump aligned to them."""
@@ -186,20 +195,21 @@ def exploit(
     the vectors, if they are known.
     """
     print(f"audit: {best.tried.verdict} with {best.tried.encoder}", file=sys.stderr, flush=True)
-    rows = torch.arange(len(vectors), device=vectors.device)
+    places = taken.places
     if best.tried.share < 1:
-        rows = rows[best.right]
-    vectors = vectors[rows]
+        assert best.right is not None
+        rows = best.right.nonzero()[:, 0].cpu()
+        vectors, places = vectors[best.right], places[rows]
+        truth = [truth[i] for i in rows.tolist()] if truth else []
     steps.begin("topics")
     findings.attributes = topics(vectors, best, options.labels)
     steps.begin("inverted texts")
     drawn = shuffled(len(vectors), options.seed).tolist()
-    true = [truth[i] for i in rows.tolist()] if truth else []
-    with_truth = [i for i in drawn if true and true[i]][:MEASURED]
+    with_truth = [i for i in drawn if truth and truth[i]][:MEASURED]
     inverted = with_truth[:INVERTED_WITH_TRUTH] or drawn[:INVERTED]
-    findings.inversions = invert(vectors[inverted], best, options.seed, taken.places[rows[inverted].cpu()])
-    if with_truth:
-        guesses, texts = [row["guess"] for row in findings.inversions], [true[i] for i in with_truth]
+    findings.inversions = invert(vectors[inverted], best, options.seed, places[inverted])
+    if with_truth:  # the inverted vectors are the first of these
+        guesses, texts = [row["guess"] for row in findings.inversions], [truth[i] for i in with_truth]
         findings.leaks = leaks(vectors[with_truth], texts, best, options.labels, guesses)
     if len(vectors) >= LEAST:
         try_defences(vectors, best, options, steps, findings)
@@ -231,7 +241,7 @@ class Steps:
         else:
             seconds = sum(weights[at:]) * (time.monotonic() - self.start) / done
             words = f"{seconds / 60:.0f} min" if seconds > 90 else f"{seconds:.0f} s"
-            left = f"; at most about {words} left"
+            left = f"; {words} left, or less"
         print(f"{self.command}: step {at + 1} of {len(weights)}: {name}{left}", file=sys.stderr, flush=True)
 
 
@@ -286,44 +296,55 @@ def try_encoders(
     Encoders of another width are left out once one of the dump's width is aligned, partial or named by its
     fingerprint, or once several encoders side by side are aligned or partial.
     """
-    attempts, leak_found, own_encoder_aligned = [], False, False
-    for place, (encoder, (encode, same_width)) in enumerate(opened.items()):
+    attempts: list[Attempt] = []
+    leak_found = own_encoder_aligned = False
+    for encoder, (encode, same_width) in opened.items():
+        step = f"encoder {encoder}"
         if own_encoder_aligned or (leak_found and not same_width):
-            for name in [*opened][place:]:
-                del steps.weights[f"encoder {name}"]
-            break
-        steps.begin(f"encoder {encoder}")
-        known = checked(f"encoder {encoder}", encode(texts)).to(vectors.device)
-        fingerprint = Fingerprint.of(known)
-        if len(vectors) < LEAST and not fingerprint.recognises(vectors):
-            continue  # too few for a fit
-        start = time.monotonic()
-        translator, verdict, replicates = identify_or_fit(
-            vectors, known, fingerprint, options.quick, options.seed
-        )
-        named = not replicates  # by the fingerprint
-        right = judge_parts(vectors, translator, known, replicates).rows(vectors) if verdict.share else None
-        # A right map alone does not tell: vectors of other encoders can be mapped correctly, too
-        enough = same_width and right is not None and int(right.sum()) >= LEAST
-        own = named or (enough and spectral_distance(vectors[right], known) < MAX_DISTANCE)
-        result = Tried(
-            encoder,
-            known_texts=len(texts),
-            score=verdict.score,
-            verdict=verdict.label,
-            seconds=time.monotonic() - start,
-            share=verdict.share,
-            fingerprint_share=fingerprint_share(vectors, fingerprint),
-            fitted=not named,
-            own_encoder=own,
-        )
-        attempts.append(Attempt(result, texts, known, encode, translator, right))
-        tried.append(result)
-        own_encoder_aligned |= own and verdict.label == "aligned"
-        leak_found |= named or (right is not None and (same_width or "+" in encoder))
-        if named:  # no fit was made, so its time tells nothing
-            steps.weights[f"encoder {encoder}"] = 0.0
+            del steps.weights[step]
+            continue
+        steps.begin(step)
+        one = attempt(vectors, texts, encoder, encode, options)
+        if one is None:
+            continue
+        attempts.append(one)
+        tried.append(one.tried)
+        if not one.tried.fitted:
+            steps.weights[step] = 0.0  # its time tells nothing about a fit's
+        own_encoder_aligned |= one.tried.own_encoder and one.tried.verdict == "aligned"
+        tells = same_width or "+" in encoder
+        leak_found |= not one.tried.fitted or (tells and one.right is not None)
     return attempts[tried.index(best_of(tried))] if tried else None
+
+
+def attempt(
+    vectors: Tensor, texts: list[str], encoder: str, encode: query.Encode, options: Options
+) -> Attempt | None:
+    """Attack with one encoder; None if the vectors are too few for a fit, and no fingerprint names them."""
+    known = checked(f"encoder {encoder}", encode(texts)).to(vectors.device)
+    fingerprint = Fingerprint.of(known)
+    if len(vectors) < LEAST and not fingerprint.recognises(vectors):
+        return None
+    start = time.monotonic()
+    fitted = identify_or_fit(vectors, known, fingerprint, options.quick, options.seed)
+    translator, verdict, right = fitted.translator, fitted.verdict, None
+    if verdict.share:
+        right = judge_parts(vectors, translator, known, fitted.replicates).rows(vectors)
+    # A right map alone does not tell: vectors of other encoders can be mapped correctly, too
+    enough = vectors.shape[1] == known.shape[1] and right is not None and int(right.sum()) >= LEAST
+    near = enough and spectral_distance(vectors[right], known) < MAX_DISTANCE
+    tried = Tried(
+        encoder,
+        known_texts=len(texts),
+        score=verdict.score,
+        verdict=verdict.label,
+        seconds=time.monotonic() - start,
+        share=verdict.share,
+        fingerprint_share=fingerprint_share(vectors, fingerprint),
+        fitted=not fitted.by_fingerprint,
+        own_encoder=fitted.by_fingerprint or near,
+    )
+    return Attempt(tried, texts, known, encode, translator, right)
 
 
 def fingerprint_share(vectors: Tensor, fingerprint: Fingerprint) -> float:
@@ -336,25 +357,25 @@ def fingerprint_share(vectors: Tensor, fingerprint: Fingerprint) -> float:
 
 def identify_or_fit(
     vectors: Tensor, known: Tensor, fingerprint: Fingerprint, quick: bool, seed: int
-) -> tuple[Translator, Verdict, list[Translator]]:
-    """Return a translator of the vectors to the space of the known ones, its verdict, and its replicates.
+) -> Fitted:
+    """Return a translator of the vectors to the space of the known ones.
 
-    If the fingerprint of the known ones names the vectors, return the identity between centred vectors, and
-    no replicates. Else fit without a pair, and judge by a replicate (`core.verdict.part_for_replicate`):
-    first with 30 candidate maps, and then, unless that is *aligned* or `quick`, with all. Return the better
-    fit.
+    If the fingerprint of the known ones names the vectors, it is the identity between centred vectors. Else
+    fit without a pair, and judge by a replicate (`core.verdict.part_for_replicate`): first with 30 candidate
+    maps, and then, unless that is *aligned* or `quick`, with all. Return the better fit.
     """
     if fingerprint.recognises(vectors):
         same = Linear.of(torch.eye(known.shape[1], device=known.device), vectors, known)
         share = float(judge_parts(vectors, same, known).rows(vectors).double().mean())
         label = "aligned" if share >= WHOLE else "partial"
-        return same, Verdict(1.0, label, 1.0, dimensions(vectors), share), []
+        verdict = Verdict(1.0, label, 1.0, dimensions(vectors), share)
+        return Fitted(same, verdict, [], by_fingerprint=True)
     vectors, known = arrays.usable(vectors, known)
-    first = arrays.fit_and_judge(vectors, known, seed, restarts=0, repeats=[30])
-    if quick or first[1].label == "aligned":
+    first = Fitted(*arrays.fit_and_judge(vectors, known, seed, restarts=0, repeats=[30]))
+    if quick or first.verdict.label == "aligned":
         return first
-    longer = arrays.fit_and_judge(vectors, known, seed, restarts=0)
-    return max(first, longer, key=lambda one: (one[1].share, one[1].score))
+    longer = Fitted(*arrays.fit_and_judge(vectors, known, seed, restarts=0))
+    return max(first, longer, key=lambda one: one.verdict.rank)
 
 
 # ---------------------------------------------------------------- topics
@@ -387,7 +408,7 @@ def invert(vectors: Tensor, best: Attempt, seed: int, places: np.ndarray) -> lis
     with torch.inference_mode():
         given = attacker.space(best.translator(vectors))
     queries = Queries(best.encode, attacker.space)
-    near = attacker.nearest(given, SEARCH.near)
+    near = attacker.nearest(given, SEARCH.texts_needed)
     _, guesses = search.search(attacker.inverter, given, queries, SEARCH, seed, None, near)
     return [
         {
@@ -433,7 +454,7 @@ def leaks(
     stated = [facts.annotate(text) for text in truth[: len(guesses)]]
     of_others = guesses[1:] + guesses[:1]
     found_facts, by_others = (facts.check(said, stated) for said in (guesses, of_others))
-    recovered, lucky = (sum(fact.recovered for fact in of) for of in (found_facts, by_others))
+    recovered, lucky = (sum(fact.recovered for fact in some) for some in (found_facts, by_others))
     matched = int((nearest == torch.arange(len(truth))).sum())
     same_label, commonest = int((read == right).sum()), int(right.bincount().max())
     return [
@@ -473,8 +494,8 @@ def try_defences(vectors: Tensor, best: Attempt, options: Options, steps: Steps,
     with torch.inference_mode():
         undefended_neighbours = neighbours(space(best.translator(undefended)), known, NEAREST)
 
-    def leakage(translated: Tensor, of: Tensor) -> float:
-        share = overlap(of, neighbours(space(translated), known, NEAREST)).mean()
+    def leakage(translated: Tensor, named: Tensor) -> float:
+        share = overlap(named, neighbours(space(translated), known, NEAREST)).mean()
         chance = NEAREST / len(known)
         return max(float((share - chance) / (1 - chance)), 0.0)
 
@@ -488,11 +509,11 @@ def try_defences(vectors: Tensor, best: Attempt, options: Options, steps: Steps,
         defended = keys.lock(undefended, cells) if keys else defend(undefended, defence, options.seed)
         seed = (options.seed + 1) % 2**32
         # Quick, because there are many defences
-        translator, verdict, _ = identify_or_fit(defended, best.known, fingerprint, quick=True, seed=seed)
+        fitted = identify_or_fit(defended, best.known, fingerprint, quick=True, seed=seed)
         kept = recall_kept(undefended, defended, keys=keys, bare_queries=defence.bare_queries)
         line: dict[str, Any] = {"defence": str(defence), "recall": float(kept.mean())}
         with torch.inference_mode():
-            strongest = line["leakage"] = leakage(translator(defended), undefended_neighbours)
+            strongest = line["leakage"] = leakage(fitted.translator(defended), undefended_neighbours)
             for n in PAIRS:
                 if n > len(undefended) / 2:
                     break
@@ -500,7 +521,7 @@ def try_defences(vectors: Tensor, best: Attempt, options: Options, steps: Steps,
                 leaked = (leakage(best.translator(x), undefended_neighbours[n:]) for x in attacks)
                 # An attacker with more pairs can use every attack that needs fewer.
                 strongest = line[f"{n} pairs"] = max(strongest, *leaked)
-        return line | {"verdict": verdict.label, "score": verdict.score}
+        return line | {"verdict": fitted.verdict.label, "score": fitted.verdict.score}
 
     for defence in options.defences_to_try():
         steps.begin(f"defence {defence}")

@@ -54,8 +54,8 @@ def targets_of(path: Path, defences: Sequence[Defence], truth: bool) -> Targets:
 def missed(targets: Targets, findings: Findings) -> list[str]:
     """Return one line for each target that the audit missed.
 
-    Defences are tried only against an attack that works. If none works, leakage is 0 and recall is not
-    compared.
+    If no attack works, nothing is read and no defence is tried. Then `texts`, `labels`, `facts` and `leakage`
+    are met, and `recall` is not compared.
     """
     best = findings.best
     out = [unfinished_line(findings)] if findings.unfinished else []

@@ -65,7 +65,8 @@ def run(args: Namespace) -> Answer:
             lines.append(f"{one.encoder}: {about if one.fitted else 'no fit: the fingerprint names it'}")
         own = [one for one in tried if one.own_encoder and one.verdict == "aligned"]
         if own and not named:
-            named, how = best_of(own).encoder, "by a fit"
+            best = best_of(own)
+            named, how = best.encoder, "by a fit" if best.fitted else "by its fingerprint"
     lines.append(f"encoder: {named}, {how}" if named else "encoder: unknown")
     data = {"encoder": named, "by": how if named else None, "matches": matches, "least": least}
     return Answer(lines, data | {"fits": [asdict(one) for one in tried]})

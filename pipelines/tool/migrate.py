@@ -15,6 +15,7 @@ from torch import Tensor
 
 from pipelines.aligners import procrustes
 from pipelines.aligners.core.translator import Translator
+from pipelines.aligners.core.verdict import RIGHT
 from pipelines.corpora.core.files import located
 from pipelines.corpora.kinds.judged import qrels
 from pipelines.corpora.sources.path import read
@@ -28,12 +29,11 @@ from pipelines.tool.files import check_output, cloud, left_out, two_files, write
 
 HELD_OUT = 5  # every fifth known pair is held out to measure the maps
 LEAST = 10  # known pairs
-RIGHT = 0.1  # highest FOSCTTM of a right map, as in `core.verdict`
 EVIDENCE = math.log(20)  # of a one-sided 95 % interval: pairs times divergence
 IDS = ("id", "ids", "_id")
 TABLES = (".csv", ".tsv", ".jsonl", ".ndjson")
 ADVICE = {
-    "failed": "The map is wrong: nothing is written. Embed the documents again, or name (more) known pairs.",
+    "failed": "Probably wrong: nothing is written. Embed the documents again, or name (more) known pairs.",
     "doubtful": "The map may be wrong: measure it on known pairs, or embed the documents again.",
     "partial": "The map is right for a part: column `aligned` (not in .npy) marks it. Embed the rest again.",
     "aligned": "The map is right, but loses detail. Embed the texts that you have again (docs/migrate.md).",
@@ -96,14 +96,15 @@ def ids_of(path: Path) -> list[str] | None:
 
 
 def without_blank_lines(path: Path) -> pl.DataFrame:
+    """Read a table, and drop the rows without a value."""
     return read(path).filter(~pl.all_horizontal(pl.all().is_null()))
 
 
 def migrate(args: Namespace) -> Answer:
     """Fit a map from OLD to NEW, measure it, and write OLD as vectors of the new encoder.
 
-    Exit code 3, and no file, if the map is wrong. Held-out known pairs tell this if they are enough
-    (`label_by_pairs`). Else the verdict tells it, and always for a map that is right for a part of OLD.
+    Exit code 3, and no file, if the map is *failed*. Held-out known pairs decide if they are enough
+    (`label_by_pairs`), otherwise the verdict. Of a *partial* map the verdict always decides.
     """
     stored, stored_new = two_files(args, args.old, args.new)
     table = None if (args.pairs or "").isdecimal() else args.pairs  # a number is no file
@@ -153,8 +154,11 @@ def migrate(args: Namespace) -> Answer:
 def on_pairs(
     verdict: str, best: str, top1: dict[str, float], foscttm: dict[str, float], pairs: int, vectors: int
 ) -> tuple[str, list[str]]:
-    """Return the label of the best map, and lines: how many of the known pairs each map finds among so many
-    vectors, and doubts. A map that is right for a part keeps its verdict.
+    """Return the label of the best map, and the lines to print.
+
+    A line for each map counts the held-out pairs whose true vector is the nearest of `vectors`. More lines
+    warn if the pairs prove nothing, or contradict the verdict. A map that is right for a part keeps its
+    verdict.
     """
     found = f"of {pairs} known pairs: the true vector is the nearest of {vectors}"
     lines = [
@@ -266,8 +270,8 @@ class Judged:
                 raise BadInput("--queries and --qrels are needed together")
             return None
         file = located(args.qrels)
-        of = qrels(file, read(file))
-        if not {name for grades in of.values() for name in grades} & {*index.ids}:
+        judgements = qrels(file, read(file))
+        if not {name for grades in judgements.values() for name in grades} & {*index.ids}:
             raise BadInput(f"{args.qrels}: no document of it is in {index.path}")
         before, moved = two_files(args, args.old_queries or args.queries, args.queries)
         given = {"moved": (moved, width)}
@@ -277,8 +281,8 @@ class Judged:
             side = Index(stored.path, torch.from_numpy(stored.matrix()))
             if (found := side.vectors.shape[1]) != needed:
                 raise BadInput(f"{stored.path}: vectors of {found} dimensions; {needed} are needed")
-            queries[name] = finite(str(stored.path), side.vectors)[side.rows([*of], args.qrels)]
-        return cls(index, queries, [*of.values()])
+            queries[name] = finite(str(stored.path), side.vectors)[side.rows([*judgements], args.qrels)]
+        return cls(index, queries, [*judgements.values()])
 
     def by(self, moved: Tensor) -> dict[str, dict[str, float]]:
         """Measure retrieval in moved vectors (n, e), and in the old ones where old queries are known."""

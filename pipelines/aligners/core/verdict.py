@@ -2,10 +2,10 @@
 
 Every unpaired method returns some map. Its own objective cannot judge the map, because a wrong map couples
 points almost as well as the right one. But two fits rarely end at the same wrong map. So fit a *replicate*: a
-second translator with another seed, on another draw of the texts. If both maps are right, they translate
-nearly alike. If one is wrong, they do not. `agreement` measures how alike they translate. It leaves out the
-leading directions, in which two wrong maps can agree. `core.parts` tells for which share of the source
-vectors the map is right. Signals that did not work are in docs/experiments/verdict.md.
+second translator with another seed, on another draw of the texts or a part of them. If both maps are right,
+they translate nearly alike. If one is wrong, they do not. `agreement` measures how alike they translate. It
+leaves out the leading directions, in which two wrong maps can agree. `core.parts` tells for which share of
+the source vectors the map is right. Signals that did not work are in docs/experiments/verdict.md.
 """
 
 import math
@@ -23,8 +23,9 @@ from pipelines.aligners.core.translator import Translator
 from pipelines.measures.vectors import centred_unit
 from pipelines.runtime.errors import BadInput
 
-# A map is right if its FOSCTTM on held-out pairs is at most 0.1. The score of a verdict is the probability of
-# that: 1 / (1 + exp(-SLOPE (agreement - MIDDLE))). `benchmarks.verdict fit` fits both constants.
+RIGHT = 0.1  # largest FOSCTTM of a right map on held-out pairs
+# The score of a verdict is the probability that the map is right: 1 / (1 + exp(-SLOPE (agreement - MIDDLE))).
+# `benchmarks.verdict fit` fits both constants.
 SLOPE, MIDDLE = 39.4, 0.134
 ALIGNED, DOUBTFUL = 0.95, 0.05  # lowest scores of these labels
 # Lowest share of the source for which an *aligned* map is right. Where it is wrong, FOSCTTM is 0.5 on
@@ -47,6 +48,11 @@ class Verdict:
     agreement: float
     dimensions: float  # effective number of dimensions of the translated cloud
     share: float = 1.0  # of the source vectors that are translated correctly; 0 unless score >= ALIGNED
+
+    @property
+    def rank(self) -> tuple[bool, float, float]:
+        """The sort key of translators: *aligned* is better than other labels; then share and score decide."""
+        return self.label == "aligned", self.share, self.score
 
     @property
     def short(self) -> str:

@@ -68,7 +68,7 @@ def candidates(sides: Sides, settings: Settings, repeats: int) -> list[Tensor]:
 
 def compete(sides: Sides, maps: list[Tensor], sizes: tuple[int, ...], log: Log | None) -> list[Tensor]:
     """Return the maps (d, e) of the last round, best first. sizes: of the batches of each round."""
-    needed = (len(maps) - 1).bit_length()  # rounds from all maps down to two: each later one halves them
+    needed = (len(maps) - 1).bit_length()  # rounds until two maps are left; all but the first halve the maps
     sizes = sizes[-max(1, needed) :]
     for number, size in enumerate(sizes):
         if number:
@@ -99,7 +99,7 @@ def ranked(
     cosines = sides.cosines(maps, size)
     if log:
         log({f"{stage}/best": max(cosines), f"{stage}/worst": min(cosines)}, number)
-    return [W for _, W in sorted(zip(cosines, maps, strict=True), key=lambda of: -of[0])]
+    return [W for _, W in sorted(zip(cosines, maps, strict=True), key=lambda pair: -pair[0])]
 
 
 def agreements(X: Tensor, orthogonal: list[Tensor]) -> Tensor:

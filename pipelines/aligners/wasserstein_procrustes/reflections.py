@@ -17,8 +17,9 @@ from pipelines.aligners.core.matching import draw
 
 AXES = 32  # leading principal axes of the source that are searched: the others have little to reflect
 REFLECTION_SAMPLE = 2000  # vectors per side
-STARTS, STEPS, RATE = 200, (40, 15), 0.1  # of Adam; steps on the series and on the exact cost
-FOUND = 4  # most directions that are returned: the wrong one is mostly the cheapest
+STARTS, RATE = 200, 0.1  # of Adam
+STEPS = 40, 15  # of Adam, on the series (`ReflectionCost.series`) and then on the exact cost
+FOUND = 4  # largest number of directions that are returned: usually the cheapest is the wrong one
 REFLECTION_POWER = 1.5  # of the variance: 1 favours directions of small variance, 2.5 the first axes
 SAME_DIRECTION = 0.8  # cosine of two directions that count as one
 
@@ -55,7 +56,8 @@ def descend(cost: Cost, variance: Tensor, v: Tensor, steps: int) -> Tensor:
     for step in range(1, steps + 1):
         unit = normalize(v, dim=1)
         value, slope = cost(unit)
-        along = (unit.square() @ variance)[:, None]
+        along = (unit.square() @ variance)[:, None]  # the variance along each direction
+        # The gradient of cost / along^p is cost' / along^p - p cost / along^(p + 1) * 2 variance * unit
         gradient = slope / along**REFLECTION_POWER
         gradient -= 2 * REFLECTION_POWER * value[:, None] / along ** (REFLECTION_POWER + 1) * unit * variance
         gradient = (gradient - (gradient * unit).sum(1, keepdim=True) * unit) / v.norm(dim=1, keepdim=True)
@@ -128,7 +130,7 @@ class ReflectionCost:
         k = len(linear)
 
         def cost(v: Tensor) -> tuple[Tensor, Tensor]:
-            vv = products(v)  # (s, k k)
+            vv = column_products(v)  # (s, k k)
             of_v, of_vv = v @ linear, self.inverse_temperature * vv @ quadratic
             value = (v * of_v).sum(1) - (vv * of_vv).sum(1)
             slope = of_v - 2 * torch.einsum("sij,sj->si", of_vv.view(-1, k, k), v)
@@ -137,7 +139,7 @@ class ReflectionCost:
         return cost
 
 
-def products(a: Tensor) -> Tensor:
+def column_products(a: Tensor) -> Tensor:
     """Return all products of two columns of a (n, k), as (n, k k)."""
     return (a[:, :, None] * a[:, None, :]).flatten(1)
 
@@ -149,5 +151,5 @@ def moments(kernel: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """
     weights = kernel / kernel.sum(1, keepdim=True)
     mean = weights @ b
-    covariance = weights @ products(b) - products(mean)
-    return a.T @ mean / len(a), products(a).T @ covariance / len(a)
+    covariance = weights @ column_products(b) - column_products(mean)
+    return a.T @ mean / len(a), column_products(a).T @ covariance / len(a)
