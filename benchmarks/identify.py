@@ -15,7 +15,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from torch import Tensor
 
 from pipelines.measures.defences import Defence, defend
-from pipelines.measures.fingerprint import Fingerprint
+from pipelines.measures.fingerprint import Fingerprint, Matches
 from pipelines.runtime import store
 from pipelines.tool.identify import fingerprint_of
 
@@ -60,21 +60,16 @@ def main() -> None:
 def shares_right(
     vectors: Tensor, answer: str, known: dict[str, Fingerprint], draws: int, turned: bool
 ) -> list[float]:
-    """Return for each of SIZES the share of draws for which `named` gives the answer."""
+    """Return for each of SIZES the share of draws with the right answer."""
     random, shares = torch.Generator().manual_seed(0), []
     for size in SIZES:
         right = 0
         for seed in range(draws):
             some = vectors[torch.randperm(len(vectors), generator=random)[:size]]
-            right += named(defend(some, Defence("rotate"), seed) if turned else some, known) == answer
+            seen = defend(some, Defence("rotate"), seed) if turned else some
+            right += (Matches.of(seen, known).best or "unknown") == answer
         shares.append(right / draws)
     return shares
-
-
-def named(vectors: Tensor, known: dict[str, Fingerprint]) -> str:
-    """Return the encoder of the best match among the fingerprints that name the vectors, or `unknown`."""
-    naming = [name for name, one in known.items() if one.recognises(vectors)]
-    return max(naming, key=lambda name: float(known[name].match(vectors).mean()), default="unknown")
 
 
 def stored(vectors: Tensor, kind: str) -> Tensor:

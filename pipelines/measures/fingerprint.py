@@ -6,6 +6,7 @@ does. So the Mahalanobis distance from an encoder's mean to its vectors of new t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -77,6 +78,29 @@ class Fingerprint:
         precision = torch.linalg.inv((1 - SHRINK) * self.covariance + SHRINK * even)
         turned = precision.trace() / d + self.mean @ precision @ self.mean
         return precision, turned, turned - (precision * self.covariance).sum()
+
+
+@dataclass(frozen=True)
+class Matches:
+    """The mean match of vectors with the fingerprint of each encoder of their width."""
+
+    found: dict[str, float]
+    needed: dict[str, float]  # the mean match above which they are recognised
+
+    @classmethod
+    def of(cls, vectors: Tensor, fingerprints: Mapping[str, Fingerprint]) -> Matches:
+        """Compare vectors (n, d), not all the same, with fingerprints."""
+        same_width = {name: one for name, one in fingerprints.items() if len(one.mean) == vectors.shape[1]}
+        return cls(
+            {name: float(one.match(vectors).mean()) for name, one in same_width.items()},
+            {name: one.threshold(vectors) for name, one in same_width.items()},
+        )
+
+    @property
+    def best(self) -> str | None:
+        """The best match among the encoders that are recognised."""
+        recognised = [name for name, match in self.found.items() if match > self.needed[name]]
+        return max(recognised, key=self.found.__getitem__, default=None)
 
 
 def spectral_distance(a: Tensor, b: Tensor) -> float:

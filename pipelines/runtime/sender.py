@@ -35,7 +35,7 @@ for name, default in {
     os.environ.setdefault(name, default)
 
 KEY = "run.key"  # MLflow tag with the name of a run's log, which identifies a run that is sent again
-PATIENCE = 25.0  # seconds to wait for a sender: MLflow reports a locked SQLite file after 20
+PATIENCE = 25.0  # seconds to wait for a sender. MLflow tries a locked SQLite file for 20, then says so
 FLUSH_SECONDS = 0.2  # between two uploads, which send many numbers at once: a request takes 15 ms
 POLL_SECONDS = 0.05  # between two tries to get the lock
 # Errors that a retry would only repeat

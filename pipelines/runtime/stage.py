@@ -32,7 +32,8 @@ PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 def main(function: Callable[..., None]) -> None:
     """Run a verb's `function(name, row, study, run)` for the row on the command line.
 
-    It names the row as `<row>`, or as DVC does, `<verb>@<row>`. Bad input ends with one line on stderr and exit code 2.
+    It names the row as `<row>`, or as DVC does, `<verb>@<row>`. Bad input ends with one line on stderr and
+    exit code 2.
     """
     sys.stderr = sys.stderr or StringIO()  # None if it was closed
     _end_with_dvc()

@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from pipelines.runtime.settings import Bounds
-from pipelines.study.row import Made, Ref, Row, Study
+from pipelines.study.row import Ref, Row, Study, WatchedPath
 
 NAMES: dict[Any, str] = {
     str: "text",
@@ -110,7 +110,7 @@ def in_words(hint: Any) -> str:
         return ", ".join(map(str, parts))
     if origin is Annotated:
         marks = filter(None, map(suffix, parts[1:]))
-        return "path" if Made() in parts else " ".join([in_words(parts[0]), *marks])
+        return "path" if WatchedPath() in parts else " ".join([in_words(parts[0]), *marks])
     if origin is tuple:
         return f"list of {in_words(parts[0])}" if ... in parts else f"[{', '.join(map(in_words, parts))}]"
     return "mapping" if origin is dict or hint is Any else NAMES.get(hint) or hint.__name__

@@ -39,7 +39,7 @@ from pipelines.study import (
 )
 from pipelines.study.expand import expand
 from pipelines.study.reading import check_names, read
-from pipelines.study.row import Text, known, maker, matching
+from pipelines.study.row import Ref, Text, known, maker, matching
 
 # The verb of each table that has another name; "": no stage reads the table
 VERBS = {"corpora": "collect", "encoders": "fetch", "inverters": "train_inverter", "published": ""}
@@ -145,8 +145,9 @@ class Study(Row):
         """Return the rows that decide what a row measures, by names such as `align` or `source.encoder`."""
         found: dict[str, Row] = {}
         for field, mark in row.references():
-            rows = {} if mark.table in ("", "corpora") else self.table(mark.table)
-            value = getattr(row, field)
+            if not isinstance(mark, Ref) or mark.table == "corpora":
+                continue
+            rows, value = self.table(mark.table), getattr(row, field)
             if not isinstance(value, str) or value not in rows:
                 continue  # the encoder of an image-text space is in no table
             name = "align" if mark.table == "translators" else field

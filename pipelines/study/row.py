@@ -54,8 +54,16 @@ Text = Annotated[str, Field(min_length=1)]
 Several = Annotated[int, Bounds(ge=2)]
 
 
+class Mark:
+    """Mark a field that names a row, or a path that a row may make."""
+
+    def check(self, where: str, value: Any, study: Study) -> None:
+        """Raise ValueError if the row is missing."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
-class Ref:
+class Ref(Mark):
     """Mark a field that holds the name of a row of `table`, a tuple of such names, or None.
 
     table: a name that `Study.table` takes; kind: the kind of corpus that is needed.
@@ -101,11 +109,9 @@ def maker(path: str) -> Maker:
     return Maker("", "")
 
 
-class Made(Ref):
+@dataclass(frozen=True)
+class WatchedPath(Mark):
     """Mark a path that DVC watches. In a folder of MAKERS, such as data/trained/<row>, it needs that row."""
-
-    def __init__(self) -> None:
-        super().__init__("")
 
     def check(self, where: str, value: Any, study: Study) -> None:
         """Raise ValueError if the row that makes it is missing, or if no file system accepts the path."""
@@ -118,7 +124,7 @@ class Made(Ref):
             known(where, name, {**joint, **study.table(table)})
 
 
-Watched = Annotated[str, Field(min_length=1), Made()]  # a path that DVC watches for changes
+Watched = Annotated[str, Field(min_length=1), WatchedPath()]  # a path that DVC watches for changes
 
 
 class Row(BaseModel):
@@ -141,17 +147,18 @@ class Row(BaseModel):
         """Raise ValueError if the row's values contradict each other."""
 
     @classmethod
-    def references(cls) -> list[tuple[str, Ref]]:
+    def references(cls) -> list[tuple[str, Mark]]:
         """Return each field that names a row or a path that DVC watches, with its mark."""
         fields = cls.model_fields.items()
-        return [(name, mark) for name, field in fields for mark in field.metadata if isinstance(mark, Ref)]
+        return [(key, mark) for key, field in fields for mark in field.metadata if isinstance(mark, Mark)]
 
     def watched(self) -> dict[str, str]:
         """Return the paths that DVC watches for changes, by field."""
-        return {name: getattr(self, name) for name, mark in self.references() if isinstance(mark, Made)}
+        watched = [key for key, mark in self.references() if isinstance(mark, WatchedPath)]
+        return {key: getattr(self, key) for key in watched}
 
     def check_references(self, study: Study) -> None:
-        """Raise ValueError, as `check`, if a field marked with `Ref` names a row that is not in the study."""
+        """Raise ValueError, as `check`, if a marked field names a row that is not in the study."""
         for name, mark in self.references():
             mark.check(f".{name}", getattr(self, name), study)
 

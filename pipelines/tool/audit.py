@@ -139,8 +139,9 @@ def audit(dump: Path, options: Options, keep: Callable[[Findings], object] | Non
     """
     print("audit: read the dump", file=sys.stderr, flush=True)
     taken, vectors = sampled(dump, options)
-    if out := taken.left_out + taken.far_off:
-        print(f"audit: {out} vectors of {taken.rows} are left out: zero, NaN or far off", file=sys.stderr)
+    if taken.left_out or taken.far_off:
+        bad = f"{taken.left_out} of {taken.rows} vectors, zero or NaN, and {taken.far_off} far off"
+        print(f"audit: left out: {bad}", file=sys.stderr)
     opened = by_width(vectors, options)
     texts = known_texts(options)
     truth = true_texts(options.truth, taken)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from pipelines.corpora.core.files import located
 from pipelines.corpora.sources.vectors import Stored
-from pipelines.measures.fingerprint import Fingerprint
+from pipelines.measures.fingerprint import Fingerprint, Matches
 from pipelines.pages.audit import Tried, best_of
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import load_state, save_state
@@ -47,13 +47,11 @@ def run(args: Namespace) -> Answer:
         few = f"only fits use this, and {len(vectors)} distinct vectors get one only with --fit"
         raise BadInput(f"{path}: {' '.join(unused)}: {few}")
     fingerprints = {name: fingerprint_of(name) for name in options.encoders}
-    same_width = {name: one for name, one in fingerprints.items() if len(one.mean) == vectors.shape[1]}
-    matches = {name: float(one.match(vectors).mean()) for name, one in same_width.items()}
-    least = {name: one.threshold(vectors) for name, one in same_width.items()}
-    lines = [f"{name}: match {match:.2f}, {least[name]:.2f} is needed" for name, match in matches.items()]
-    lines += [f"{name}: another width" for name in fingerprints if name not in same_width]
-    seen = [name for name, match in matches.items() if match > least[name]]
-    named, how = max(seen, key=matches.__getitem__, default=None), "by its fingerprint"
+    matches = Matches.of(vectors, fingerprints)
+    needed, found = matches.needed, matches.found.items()
+    lines = [f"{name}: match {match:.2f}, {needed[name]:.2f} is needed" for name, match in found]
+    lines += [f"{name}: another width" for name in fingerprints if name not in needed]
+    named, how = matches.best, "by its fingerprint"
     tried: list[Tried] = []
     if args.fit or (args.fit is None and not named and len(vectors) >= FITTED):
         try:
@@ -68,7 +66,8 @@ def run(args: Namespace) -> Answer:
             best = best_of(own)
             named, how = best.encoder, "by a fit" if best.fitted else "by its fingerprint"
     lines.append(f"encoder: {named}, {how}" if named else "encoder: unknown")
-    data = {"encoder": named, "by": how if named else None, "matches": matches, "least": least}
+    data = {"encoder": named, "by": how if named else None}
+    data |= {"matches": matches.found, "least": needed}
     return Answer(lines, data | {"fits": [asdict(one) for one in tried]})
 
 

@@ -26,9 +26,9 @@ PARTS = "parts.safetensors"  # in the folder of a map: for which source vectors 
 def fit(args: Namespace) -> Answer:
     """Write a translator that `pipelines.load` reads, its verdict, and the parts that it is right for."""
     source, target = map(cloud, two_files(args, args.source, args.target))  # before the folder is made
-    check_map(args.out, args.seed)
+    prepare_folder(args.out, args.seed)
     translator, verdict, parts = arrays.fit_parts(source, target, seed=args.seed, restarts=args.restarts)
-    check_map(args.out, args.seed)  # another command may have written one meanwhile
+    prepare_folder(args.out, args.seed)  # another command may have written one meanwhile
     write_verdicts(args.out, {})  # a kill leaves no old verdict beside a new map
     (args.out / PARTS).unlink(missing_ok=True)
     save(translator, args.out / f"seed-{args.seed}")
@@ -37,12 +37,11 @@ def fit(args: Namespace) -> Answer:
         with atomic(args.out / PARTS) as draft:
             parts.save(draft)
     advice = "to try: more texts on both sides, more --restarts, or known pairs (`migrate --pairs`)"
-    about = str(verdict) if verdict.share else f"{verdict.short}; {advice}"
-    said = [f"{len(source)} vectors to {len(target)}: {args.out}", about]
+    said = [f"{len(source)} vectors to {len(target)}: {args.out}", verdict.explained(advice)]
     return Answer(said, {"map": str(args.out), "verdict": asdict(verdict)})
 
 
-def check_map(folder: Path, seed: int) -> None:
+def prepare_folder(folder: Path, seed: int) -> None:
     """Make the folder of a map. Raise BadInput if it cannot be written, or has a map of another seed."""
     check_writable(folder / f"seed-{seed}.safetensors")
     if others := sorted(path.stem for path in folder.glob("seed-*.json") if path.stem != f"seed-{seed}"):

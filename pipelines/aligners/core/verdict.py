@@ -60,13 +60,16 @@ class Verdict:
         return f"{self.label} (agreement {self.agreement:.2f})"
 
     def __str__(self) -> str:
+        return self.explained(ADVICE)
+
+    def explained(self, advice: str) -> str:
         """Return label and agreement, then the share of the source for which the map is right, or advice."""
         if self.share:
             return f"{self.short}, for {self.share:.0%} of the source"
         if self.dimensions < FEW and self.agreement > MIDDLE:
             few = f"{self.dimensions:.0f} effective dimensions; below {FEW} wrong maps agree, too"
             return f"{self.short}; the translations have {few}"
-        return f"{self.short}; {ADVICE}"
+        return f"{self.short}; {advice}"
 
 
 @torch.no_grad()
