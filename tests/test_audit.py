@@ -332,7 +332,9 @@ def test_what_defences_cost_in_retrieval():
     names = ("none", "rotate", "int8", "binary", "noise 0.1", "noise 1", "drop 0.5", "round 2")
     stored = {str(defence): defend(CLOUD, defence) for defence in map(Defence.of, names)}
     kept = {name: recall_kept(CLOUD, after).mean() for name, after in stored.items()}
-    clean = {name: recall_kept(CLOUD, stored[name], bare_queries=True).mean() for name in ("none", "noise 1")}
+    clean = {
+        name: recall_kept(CLOUD, stored[name], undefended_queries=True).mean() for name in ("none", "noise 1")
+    }
     assert clean["none"] == 1
     assert kept["noise 1"] < clean["noise 1"] < 1  # noise is on the stored side alone
     assert kept["none"] == 1

@@ -58,7 +58,7 @@ class Defence:
             raise BadInput(f"defence: {name!r}: a kind and a number are needed") from None
 
     @property
-    def bare_queries(self) -> bool:
+    def undefended_queries(self) -> bool:
         """Whether the owner searches by queries as they are."""
         return self.kind in ("noise", "int8", "round")
 
@@ -167,26 +167,26 @@ def recall_kept(
     after: Tensor,
     queries: int = 500,
     keys: Keys | None = None,
-    bare_queries: bool = False,
+    undefended_queries: bool = False,
 ) -> Tensor:
     """Return the share of each query's 10 nearest rows by cosine that a defence keeps. (n, d), (n, e) ->
     (queries,)
 
-    The queries are the first rows of `after`, or of `before` with `bare_queries` or `keys`. With `keys` the
-    owner searches by them. A row is not its own neighbour. Raises BadInput for a row that is not finite.
+    The queries are the first rows of `after`, or of `before` with `undefended_queries` or `keys`. With `keys`
+    the owner searches by them. A row is not its own neighbour. Raises BadInput for a row that is not finite.
     """
     q, k = min(queries, len(before)), min(10, len(before) - 1)
-    bare = normalize(finite("before", before).float(), dim=1)
+    own = normalize(finite("before", before).float(), dim=1)
     stored = normalize(finite("after", after).float(), dim=1)
     if keys:
-        found = keys.search(bare[:q], stored, keys.cells(before), k)
+        found = keys.search(own[:q], stored, keys.cells(before), k)
     else:
-        found = neighbours((bare if bare_queries else stored)[:q], stored, k, others=True)
-    return overlap(neighbours(bare[:q], bare, k, others=True), found)
+        found = neighbours((own if undefended_queries else stored)[:q], stored, k, others=True)
+    return overlap(neighbours(own[:q], own, k, others=True), found)
 
 
 def known_pair_attacks(stored: Tensor, known: Tensor, cells: Tensor) -> list[Tensor]:
-    """Return what attackers restore of defended vectors (n, e) if they know the first k bare vectors (k, d).
+    """Return what attackers restore of defended vectors (n, e) if they know the first k undefended (k, d).
 
     Each result is (n - k, d). The attacks are an orthogonal map (Procrustes) and ridge regression, fitted on
     the k pairs. With more than one cell in `cells` (n,), which the database shows, both are also fitted cell

@@ -511,7 +511,7 @@ def try_defences(vectors: Tensor, best: Attempt, options: Options, steps: Steps,
         seed = (options.seed + 1) % 2**32
         # Quick, because there are many defences
         fitted = identify_or_fit(defended, best.known, fingerprint, quick=True, seed=seed)
-        kept = recall_kept(undefended, defended, keys=keys, bare_queries=defence.bare_queries)
+        kept = recall_kept(undefended, defended, keys=keys, undefended_queries=defence.undefended_queries)
         line: dict[str, Any] = {"defence": str(defence), "recall": float(kept.mean())}
         with torch.inference_mode():
             strongest = line["leakage"] = leakage(fitted.translator(defended), undefended_neighbours)
