@@ -16,7 +16,7 @@ from dagster_dvc.graph import Stage
 
 
 class StudyComponent(DvcProjectComponent):
-    """Show the active study: one asset for each row of params.yaml."""
+    """Show the active study: one asset for each stage."""
 
     def checks_of(self, stage: Stage) -> Mapping[str, Check]:
         return checks.CHECKS.get(stage.base, {})

@@ -15,15 +15,15 @@ from pipelines.runtime import intact, stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.study import Embed, Encoder, params
 
-SHARD = 65_536  # texts that are tokenised, sorted by length and held in memory at once
+SHARD = 65_536  # texts that are tokenized, sorted by length and held in memory at once
 
 
 def embed(name: str, row: Embed, study: params.Study, run: track.Run) -> None:
     """Encode the texts of a corpus, in corpus order, or copy the vectors that came with it.
 
-    A killed run continues. Several processes share the parts of each shard; the file does not depend on
-    their number.
-    Raise BadInput for a missing file, or a vector that is zero or not finite.
+    A killed run continues. Several processes share the parts of each shard. The file does not depend on their
+    number, but on that of their threads. Raises BadInput for a missing file, or a vector that is zero or not
+    finite.
     """
     device = resolve(row.device)
     with distributed.process_group(device):
@@ -112,7 +112,7 @@ def checked(
 ) -> Iterator[np.ndarray]:
     """Check and yield the vectors, and write their `metrics`: rows, dimension, fraction of truncated texts.
 
-    Raise BadInput for NaN, infinite or zero vectors.
+    Raises BadInput for NaN, infinite or zero vectors.
     """
     rows = 0
     for block in blocks:

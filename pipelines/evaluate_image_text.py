@@ -79,7 +79,7 @@ def measure(
 ) -> tuple[dict[str, float], tuple[Tensor, Tensor] | None]:
     """Measure classification if images have labels, retrieval, and the PMI's agreement if it is known.
 
-    -> numbers, and (similarity, PMI) if the PMI is known. Raise BadInput if labels have only one class.
+    -> numbers, and (similarity, PMI) if the PMI is known. Raises BadInput if labels have only one class.
     """
     scores, numbers, known = {}, {}, None
     if test["labels"].list.len().sum():
@@ -102,7 +102,7 @@ def classification(
     """Classify images with exactly one label, zero-shot and by a linear classifier. -> whether each is right,
     (n,); classified: n; linear_width: how many features the classifier sees
 
-    Raise BadInput for fewer than two classes.
+    Raises BadInput for fewer than two classes.
     """
     test, train = single_label(test), some(single_label(train), row.probe)
     true_labels, classes = test["label"].to_numpy(), test["label"].unique().sort().to_list()

@@ -95,7 +95,7 @@ def finetune(name: str, row: Finetune, study: params.Study, run: track.Run) -> N
 def read_texts(row: Finetune, study: params.Study) -> list[list[str]]:
     """Return one column of texts (unsupervised), or three: anchors, positives, negatives.
 
-    Raise BadInput for fewer texts than a batch.
+    Raises BadInput for fewer texts than a batch.
     """
     names = ["text", "positive", "negative"] if study.corpora[row.corpus].kind == "nli" else ["text"]
     frame = store.read_corpus(row.corpus).filter(pl.col("split") == "train")
@@ -120,7 +120,7 @@ def rows_of_half(frame: pl.DataFrame, half: str | None) -> np.ndarray:
 def build(row: Finetune, columns: list[list[str]], folder: Path) -> Training:
     """Return the network to train, from a folder or untrained.
 
-    Raise BadInput if it has too few positions, or for `mlm` no mask token or embeddings of another width.
+    Raises BadInput if it has too few positions, or for `mlm` no mask token or embeddings of another width.
     """
     transformer, head = start(row, columns, folder)
     positions = pooling.positions(transformer)
@@ -160,7 +160,7 @@ def start(row: Finetune, columns: list[list[str]], folder: Path) -> tuple[Any, D
     if row.network:
         raise BadInput(f"`network` describes a new network, but this one starts from {row.start}")
     model = pooling.open_model(Path(row.start), torch.float32)  # AdamW's epsilon is 0 in 16 bits
-    if any(model.prompts.get(name or "") for name in (model.default_prompt_name, "document", "passage")):
+    if pooling.document_prompt(model):
         raise BadInput(f"{row.start} puts a prompt before each text, and training has none")
     transformer, *others = model
     if not isinstance(transformer, Transformer):
@@ -187,7 +187,7 @@ def train(
 ) -> None:
     """Train up to `row.steps`. Measure on dev at step 0, every `row.every` steps, and at the end.
 
-    Raise BadInput for a loss that is not finite.
+    Raises BadInput for a loss that is not finite.
     """
     if not training.curve:
         measure(training, dev, math.nan, folder, log)

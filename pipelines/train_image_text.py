@@ -176,8 +176,9 @@ def draw(row: TrainImageText, model: DualEncoder, seed: int, step: int) -> Fouri
 
 def loss_of(model: DualEncoder, images: Tensor, ids: Tensor, fourier: Fourier | None) -> Tensor:
     """Return the symmetric InfoNCE of the global batch, with gradient of this rank's images and captions."""
-    x, y, gather = model.image_sets(images), model.text_sets(ids), distributed.all_gather
-    # The scale is multiplied in before gathering, so that its gradient is this rank's.
+    x, y = model.image_sets(images), model.text_sets(ids)
+    gather = distributed.all_gather
+    # Multiply by the scale before gathering. Otherwise every rank would add the whole gradient of the scale.
     x = PointSets(x.points, model.scale * x.weights)
     if fourier is None and model.kernel.nonlinear > 0:
         x, y = (PointSets(gather(s.points), gather(s.weights)) for s in (x, y))

@@ -56,7 +56,7 @@ def transfer(name: str, row: Transfer, study: params.Study, run: track.Run) -> N
 def correct(where: str, vectors: np.ndarray, sentences: pl.DataFrame, seed: int) -> Tensor:
     """Return whether each test sentence is classified correctly, (n,) 0 or 1.
 
-    Without a split "test" each sentence is in the test part of one of ten stratified folds. Raise BadInput
+    Without a split "test" each sentence is in the test part of one of ten stratified folds. Raises BadInput
     for a single class, or for fewer sentences of a class than folds.
     """
     from sklearn.model_selection import StratifiedKFold

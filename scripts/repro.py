@@ -4,8 +4,8 @@
 
 Each stage is a fork of this process, which has imported DVC. With a GPU, stages of `meta: {pool: gpu}` run
 one at a time unless JOBS is set. If a stage fails, at Ctrl-C, SIGTERM or SIGHUP, or if nobody reads the
-output, all are interrupted, and the command exits once they have ended. The exit code is DVC's, or 130, 143,
-129 or 141. If the command itself is killed, all are interrupted, too.
+output, all are interrupted, and the command exits once they have ended. The exit code is DVC's, 2 for bad
+input, or 130, 143, 129 or 141. If the command itself is killed, all are interrupted, too.
 """
 
 import asyncio
@@ -47,8 +47,11 @@ class Repro:
 
     def __init__(self, targets: list[str], jobs: int) -> None:
         self.most = jobs or 2  # stages at a time
-        self.code, self.unchanged, self.running = 0, 0, dict[str, multiprocessing.process.BaseProcess]()
-        self.needs, self.left, self.gpu = dict[str, set[str]](), list[str](), set[str]()
+        self.code, self.unchanged = 0, 0
+        self.running: dict[str, multiprocessing.process.BaseProcess] = {}
+        self.needs: dict[str, set[str]] = {}  # each stage, and the stages whose outputs it reads
+        self.left: list[str] = []
+        self.gpu: set[str] = set()
         with Repo(_wait_for_lock=True) as repo, repo.lock:
             graph = get_active_graph(repo.index.graph)
             for stage in plan_repro(graph, collect_stages(repo, targets) or None):

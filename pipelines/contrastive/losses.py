@@ -42,17 +42,13 @@ def info_nce(
 
 
 def symmetric_info_nce(similarity: Tensor) -> Tensor:
-    """Return CLIP's loss, where image i belongs to caption i. (n, n) -> scalar
-
-    With several ranks, multiply by the scale before gathering. Otherwise every rank would add the whole
-    gradient of the scale.
-    """
+    """Return CLIP's loss, where image i belongs to caption i. (n, n) -> scalar"""
     right = torch.arange(len(similarity), device=similarity.device)
     return (cross_entropy(similarity, right) + cross_entropy(similarity.T, right)) / 2
 
 
 def finite_losses(losses: list[Tensor], first: int) -> list[float]:
-    """Return the losses of consecutive steps. Raise BadInput, naming the step, for one that is not finite.
+    """Return the losses of consecutive steps. Raises BadInput, naming the step, for one that is not finite.
 
     All are read in one transfer, because each read makes the host wait for the device.
     """

@@ -32,7 +32,7 @@ class Pairs:
 
 
 def check_images(corpus: str, frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the frame. Raise BadInput if it has no images with captions."""
+    """Return the frame. Raises BadInput if it has no images with captions."""
     if not {"image", "captions"} <= {*frame.columns}:
         raise BadInput(f"corpus {corpus}: it has no images with captions; kinds with images: scenes, images")
     return frame
@@ -45,9 +45,9 @@ def by_image(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def pairs(frame: pl.DataFrame, size: int, words: Words) -> Pairs:
-    """Return the images, `size` pixels a side, with the tokenised captions of all their rows.
+    """Return the images, `size` pixels a side, with the tokenized captions of all their rows.
 
-    Raise BadInput for fewer than two images.
+    Raises BadInput for fewer than two images.
     """
     frame = by_image(frame)
     if len(frame) < 2:

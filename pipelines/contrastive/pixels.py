@@ -14,7 +14,7 @@ from torch import Tensor
 from pipelines.runtime.errors import BadInput
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")  # hold only pixels; PostScript, for one, is a program
-LARGEST = 2**27  # pixels of an image, and of the image when its shorter side is resized
+LARGEST = 2**27  # most pixels of an image, before and after its shorter side is resized
 
 
 def pixels(data: bytes, size: int) -> Tensor:
@@ -45,7 +45,7 @@ def pixels(data: bytes, size: int) -> Tensor:
 def pixels_of(frame: pl.DataFrame, size: int) -> Tensor:
     """Decode the column `image`. -> uint8 (n, 3, size, size)
 
-    Raise BadInput, naming the image, for one that cannot be decoded.
+    Raises BadInput, naming the image, for one that cannot be decoded.
     """
 
     def decoded(image: bytes, name: str) -> Tensor:

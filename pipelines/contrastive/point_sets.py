@@ -4,8 +4,8 @@ ICLR 2025), beside CLIP's single vector (Radford et al. 2021) on the same towers
 Every token h gives a point v = A h / |A h| and a weight w = f(b.h + c). CLIP's head has the same parameters:
 b scores the tokens for attention pooling, and A projects the pooled token.
 
-Unlike the released code: small towers, attention in both directions, one learnt padding vector per position,
-instead of padding tokens, a bias c, and attention pooling in place of CLIP's class and end tokens.
+Differences from the released code: towers are small, attention goes in both directions, each position has its
+own learnt padding vector, weights have a bias c, and CLIP pools by attention, not by class and end tokens.
 """
 
 import json
@@ -119,7 +119,7 @@ def save(model: DualEncoder, words: Words, path: Path) -> None:
 
 
 def load(path: Path) -> tuple[DualEncoder, Words]:
-    """Read what `save` wrote. Raise BadInput for missing or broken files."""
+    """Read what `save` wrote. Raises BadInput for missing or broken files."""
     with reading(path, "no image and text encoder there"):
         saved = json.loads(path.with_suffix(".json").read_bytes())
         model = DualEncoder(TrainImageText.model_validate(saved["row"]), len(saved["words"]))

@@ -33,7 +33,7 @@ def network(texts: Sequence[str], shape: Network, seed: int, folder: Path) -> Tr
     cpu = torch.device("cpu")
     with forked(cpu):
         manual_seed(seed, cpu)
-        BertModel(config).save_pretrained(folder)  # with its unused pooler, which loading would else draw
+        BertModel(config).save_pretrained(folder)  # with a pooler, else loading draws one
     tokenizer.save_pretrained(folder)
     return Transformer(str(folder))
 

@@ -40,7 +40,7 @@ def embed_columns(
     if mask == "independent":
         return list(embedded([text for column in columns for text in column]).split(len(columns[0])))
     out = []
-    for column in columns[:-1]:
+    for column in columns[:-1]:  # each starts from the state of the last one, which alone advances it
         with forked(model.device):
             out.append(embedded(column))
     return [*out, embedded(columns[-1])]

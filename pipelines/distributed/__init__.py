@@ -99,7 +99,7 @@ def barrier() -> None:
 
 
 def shard(batch: list) -> list:
-    """Return this rank's consecutive part of a batch. Raise BadInput if the ranks do not divide it."""
+    """Return this rank's consecutive part of a batch. Raises BadInput if the ranks do not divide it."""
     if len(batch) % world_size():
         raise BadInput(f"a batch of {len(batch)} cannot be divided among {world_size()} ranks")
     n = len(batch) // world_size()

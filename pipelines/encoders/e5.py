@@ -115,7 +115,7 @@ def _state(file: BinaryIO, width: int, inner: int) -> dict[str, Tensor]:
             weights = _dequantised(np.fromfile(file.name, BLOCK, count // 32, offset=offset))
         else:
             weights = np.fromfile(file.name, "<f4", count, offset=offset)
-        matrix = quantised or part in ("pos", "type")
+        matrix = quantised or part in ("pos", "type")  # these two are not quantised
         shape = shapes.get(part, (-1, width)) if matrix else (-1,)
         state[_name(layer, part)] = torch.from_numpy(weights.astype(np.float16)).view(shape)
     return state

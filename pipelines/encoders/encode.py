@@ -1,4 +1,4 @@
-"""Texts to vectors: tokenise once, sort by length, batch by tokens, store parts that a killed run reuses."""
+"""Texts to vectors: tokenize once, sort by length, batch by tokens, store parts that a killed run reuses."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -60,7 +60,7 @@ def encode(
     rank, size = ranks
 
     # 1. Plan the parts, each of whole batches.
-    tokens = tokenise(loaded, texts)
+    tokens = tokenize(loaded, texts)
     lengths = np.array([len(ids) for ids in tokens.ids])
     parts = list(group(plan(lengths, row.batch_tokens)))
     paths = [folder / f"part-{number:05}.npy" for number in range(len(parts))]
@@ -99,7 +99,7 @@ def encode_each(
 ) -> dict[str, Tensor]:
     """Encode `texts` once, and pool them in several ways. `own`: the encoder's pooling. -> {name: (n, d)}
 
-    Raise BadInput if there is no transformer to pool, if it has too few layers, or for a vector that is not
+    Raises BadInput if there is no transformer to pool, if it has too few layers, or for a vector that is not
     finite.
     """
     ways = [loaded.model]
@@ -113,7 +113,7 @@ def encode_each(
 
 
 def finite(loaded: Loaded, encoded: Encoded) -> Tensor:
-    """Return the vectors as float32. (n, d) Raise BadInput if one is not finite."""
+    """Return the vectors as float32. (n, d) Raises BadInput if one is not finite."""
     vectors = torch.from_numpy(encoded.vectors).float()
     bad = ~vectors.isfinite().all(1)
     if bad.any():
@@ -130,10 +130,10 @@ def _joined(encoded: list[Encoded]) -> Encoded:
     return Encoded(vectors, max(one.truncated or 0.0 for one in encoded))
 
 
-def tokenise(loaded: Loaded, texts: Sequence[str]) -> Tokens:
+def tokenize(loaded: Loaded, texts: Sequence[str]) -> Tokens:
     """Run the model's own preprocessing on every text and remove the padding."""
     ids, extra = [], {}
-    for start in progress(range(0, len(texts), TOKENISE), what="tokenise", unit=f"x {TOKENISE} texts"):
+    for start in progress(range(0, len(texts), TOKENISE), what="tokenize", unit=f"x {TOKENISE} texts"):
         chunk = list(texts[start : start + TOKENISE])
         features = loaded.model.preprocess(chunk, prompt=loaded.prompt or None)
         if is_static(loaded.model):
@@ -147,7 +147,7 @@ def tokenise(loaded: Loaded, texts: Sequence[str]) -> Tokens:
 
 
 def _truncated(loaded: Loaded, texts: Sequence[str], ids: list[Tensor]) -> float:
-    """Return the fraction of truncated texts. Only texts that fill the limit are tokenised again."""
+    """Return the fraction of truncated texts. Only texts that fill the limit are tokenized again."""
     limit, tokenizer = loaded.max_tokens, loaded.model.tokenizer
     full = [loaded.prompt + text for text, i in zip(texts, ids, strict=True) if len(i) == limit]
     if not full or limit is None:

@@ -13,7 +13,7 @@ from sentence_transformers import SentenceTransformer
 from torch import nn
 from transformers.utils.logging import disable_progress_bar
 
-from pipelines.encoders.pooling import compose, open_model, positions, width
+from pipelines.encoders.pooling import compose, document_prompt, open_model, positions, width
 from pipelines.encoders.sources import digest_of_weights, part_folder
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
@@ -46,7 +46,7 @@ def load(folder: Path, row: Encoder, device: torch.device | None = None) -> Load
 
     With `precision: bf16` or `fp16`, matrix products run in 16 bits. Embeddings, norms, the residual stream,
     pooling and all later modules stay in float32. A CPU without bf16 instructions computes in float32, with a
-    warning. Raise BadInput if the folder is no model, or needs code of its own.
+    warning. Raises BadInput if the folder is no model, or needs code of its own.
     """
     device = device or resolve()
     if len(row.parts) > 1:
@@ -58,12 +58,10 @@ def load(folder: Path, row: Encoder, device: torch.device | None = None) -> Load
     disable_progress_bar()
     # "auto" is the checkpoint's own dtype: a 16-bit model of billions of weights is never held in 32 bits.
     own = open_model(folder, torch.float32 if precision == "float32" else "auto")
-    prompts, default = own.prompts, own.default_prompt_name or ""  # `compose` keeps neither
+    prompts, prompt = own.prompts, document_prompt(own)  # `compose` keeps neither
     model = compose(own, row).to(device).eval()
     if row.prompt is not None:
-        prompts = {"document": row.prompt, "query": row.prompt}
-    names = (default, "document", "passage")
-    prompt = next((prompt for name in names if (prompt := prompts.get(name))), "")
+        prompts, prompt = {"query": row.prompt}, row.prompt
     _cast(model, DTYPES[precision])
     return Loaded(
         model=model,
@@ -126,7 +124,7 @@ def _cast(model: SentenceTransformer, low: torch.dtype) -> None:
 
 
 def _limit(model: SentenceTransformer, row: Encoder) -> int | None:
-    """Set and return the longest input in tokens. Raise BadInput if the model has fewer positions."""
+    """Set and return the longest input in tokens. Raises BadInput if the model has fewer positions."""
     if row.max_tokens is None:
         own = model.max_seq_length
         return int(own) if own and own < 1_000_000 else None  # tokenizers say 1e30 for "any"

@@ -105,9 +105,9 @@ def rotation(dimension: int, seed: int) -> Dense:
 
 
 def compose(model: SentenceTransformer, row: Encoder) -> SentenceTransformer:
-    """Return a model with the row's pooling, if any, in place of all after the transformer, and its rotation.
+    """Return a model with the row's rotation, and its pooling in place of all after the transformer, if any.
 
-    Both models share modules. The model's prompts may be lost. Raise BadInput if there is no transformer to
+    Both models share modules. The model's prompts may be lost. Raises BadInput if there is no transformer to
     pool, or if it has too few layers.
     """
     pooled = row.pooling is not None or row.layer is not None
@@ -151,14 +151,14 @@ def pooler(kind: Literal["cls", "mean", "max", "first-last"], width: int) -> Mod
 def trained_pooler(transformer: Any) -> list[Module]:
     """Return BERT's own pooler, a layer with tanh on the first token.
 
-    SimCSE's checkpoints store their MLP head there. Raise BadInput if the architecture has no pooler, or the
+    SimCSE's checkpoints store their MLP head there. Raises BadInput if the architecture has no pooler, or the
     checkpoint has no weights for it, which transformers would draw at random.
     """
     own: Any = getattr(transformer.model, "pooler", None)
     name = type(transformer.model).__name__
     if not isinstance(getattr(own, "dense", None), nn.Linear) or not isinstance(own.activation, nn.Tanh):
         raise BadInput(f"pooling pooler: {name} has no pooler of one layer with tanh")
-    # transformers sets this attribute on what it reads. e5.py writes zeros
+    # transformers marks weights that it read. e5.py stores a pooler of zeros, which counts as missing
     if not getattr(own.dense.weight, "_is_hf_initialized", False) or not own.dense.weight.any():
         raise BadInput(f"pooling pooler: the checkpoint of this {name} has no weights of the pooler")
     module = head(width(transformer))
@@ -174,6 +174,12 @@ def head(width: int) -> Dense:
 def width(model: Transformer | SentenceTransformer) -> int:
     """Return the dimension of a model's vectors; of a transformer, the width of its layers."""
     return int(model.get_embedding_dimension() or 0)
+
+
+def document_prompt(model: SentenceTransformer) -> str:
+    """Return the prefix that a model puts before each document."""
+    names = model.default_prompt_name or "", "document", "passage"
+    return next(filter(None, map(model.prompts.get, names)), "")
 
 
 def positions(transformer: Any) -> int | None:
@@ -215,7 +221,7 @@ def open_model(folder: Path, dtype: torch.dtype | str | None = None) -> Sentence
     dtype: of its weights.
 
     sentence-transformers runs foreign classes only with `trust_remote_code`. Of the classes in modules.json,
-    take this package's from here. All others must be sentence-transformers' own. Raise BadInput for damaged
+    take this package's from here. All others must be sentence-transformers' own. Raises BadInput for damaged
     or hostile files, and for a folder that is no model or needs code of its own.
     """
     options = {
@@ -227,7 +233,7 @@ def open_model(folder: Path, dtype: torch.dtype | str | None = None) -> Sentence
         listed = folder / "modules.json"
         entries = json.loads(listed.read_bytes()) if listed.is_file() else []
         if not any(entry["type"] in OWN for entry in entries):
-            return _fitted(SentenceTransformer(str(folder), device="cpu", **options))
+            return _prepared(SentenceTransformer(str(folder), device="cpu", **options))
         modules = []
         for entry in entries:
             kind = OWN.get(entry["type"])
@@ -238,7 +244,7 @@ def open_model(folder: Path, dtype: torch.dtype | str | None = None) -> Sentence
         config = folder / "config_sentence_transformers.json"
         saved = json.loads(config.read_bytes()) if config.is_file() else {}
         prompts = {key: saved[key] for key in ("prompts", "default_prompt_name") if key in saved}
-        return _fitted(SentenceTransformer(modules=modules, device="cpu", **prompts))
+        return _prepared(SentenceTransformer(modules=modules, device="cpu", **prompts))
 
 
 def _ends_with_separator(tokenizer: Any) -> bool:
@@ -247,19 +253,23 @@ def _ends_with_separator(tokenizer: Any) -> bool:
     return plain[-1:] != whole[-1:]
 
 
-def _fitted(model: SentenceTransformer) -> SentenceTransformer:
-    """Truncate where the positions end, and pad, also if the tokenizer has no length or no pad token.
-
-    Remove CLIP's image tower: texts do not need it. A text's vector is the state at the end-of-text token,
-    projected (Radford et al. 2021, section 2.4).
-    """
-    network: Any = getattr(model[0], "model", None)
-    if network is not None and network.config.model_type == "clip":
-        del network.vision_model, network.visual_projection
-        model[0].pooling = "eos"
+def _prepared(model: SentenceTransformer) -> SentenceTransformer:
+    """Truncate where the positions end, and pad, also if the tokenizer has no length or no pad token."""
+    _drop_image_tower(model[0])
     most, tokenizer = positions(model[0]), getattr(model[0], "tokenizer", None)
     if most and (model.max_seq_length or most + 1) > most:
         model.max_seq_length = most
     if tokenizer and getattr(tokenizer, "pad_token", "") is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token  # what pads is masked
     return model
+
+
+def _drop_image_tower(transformer: Any) -> None:
+    """Remove CLIP's image tower, which texts do not need.
+
+    A text's vector is the state at the end-of-text token, projected (Radford et al. 2021, section 2.4).
+    """
+    network: Any = getattr(transformer, "model", None)
+    if network is not None and network.config.model_type == "clip":
+        del network.vision_model, network.visual_projection
+        transformer.pooling = "eos"

@@ -27,7 +27,7 @@ IGNORED += (".git*", ".cache*")
 def fetch(row: Encoder, folder: Path) -> None:
     """Write the encoder of `row` into `folder`, which must not exist, as a folder of sentence-transformers.
 
-    Raise BadInput: the package is missing or its weights have another sha256, the folder has no weights, the
+    Raises BadInput: the package is missing or its weights have another sha256, the folder has no weights, the
     model is in no cache and there is no network, or the hub does not have the id.
     """
     if len(row.parts) > 1:
@@ -53,7 +53,7 @@ def part_folder(folder: Path, part: Encoder) -> Path:
 def digest_of_weights(folder: Path) -> str:
     """Return the sha256 of the weight file; with several, of the list of their names and digests.
 
-    Raise BadInput if there are none, or if files that an index lists are missing.
+    Raises BadInput if there are none, or if files that an index lists are missing.
     """
     files = _weight_files(folder)
     if len(files) == 1:

@@ -1,8 +1,9 @@
 """Measures of vectors and texts. To import them, torch and numpy are enough.
 
 A module whose numbers the report shows lists them in MEASURES. geometry.py also has ANISOTROPY;
-attributes.py makes its list from `k`. The report reads these lists. DVC's headline numbers are made from
-those of translation, retrieval, similarity and image_text, and MLflow's view from that of translation.
+attributes.py makes its list from `k`. The report reads these lists. Of those of translation, retrieval,
+similarity and image_text, the headlines are numbers of `dvc metrics show`; MLflow's view sorts by that of
+translation.
 """
 
 import math

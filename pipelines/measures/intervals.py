@@ -37,7 +37,7 @@ class Interval(NamedTuple):
         return Interval(self.value, min(self.low, other.low), max(self.high, other.high))
 
     def within(self, least: float, most: float) -> Interval:
-        """Return the part of the interval that an estimate between `least` and `most` can have."""
+        """Return the interval with both ends clipped to [least, most]."""
         return Interval(self.value, max(least, self.low), min(most, self.high))
 
     @property

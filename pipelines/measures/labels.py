@@ -28,10 +28,10 @@ def compare(
     rows of half of the documents in x, and of the others in y, drawn with one seed. `match` solves the
     quadratic assignment of the two matrices of cosines between centroids. (k, k), (k, k) -> (k,)
 
-    labels_matched is the share of labels that it matches; chance is 1 / k. labels_p: among the true
-    assignment and 999 random ones, the share whose objective is at least that of the true one. Its least
-    value is 1 / 1000; with few labels about 1 / k!, because random draws repeat the true assignment. It is
-    small if the spaces share the shape of their labels, even where the search misses it.
+    labels_matched is the share of labels that it matches; chance is 1 / k. labels_p is the p-value of a
+    permutation test: of the true assignment and 999 random ones, the share whose objective is at least that
+    of the true one. It is at least 1 / 1000; with few labels about 1 / k!, because random draws repeat the
+    true assignment. It can be small although `match` did not find the true assignment.
 
     Source: Schnaus, Araslanov and Cremers, "It's a (Blind) Match!", CVPR 2025.
     """

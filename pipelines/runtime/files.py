@@ -92,7 +92,7 @@ def say(text: str, end: str = "\n") -> bool:
 
 
 def check_writable(path: Path) -> None:
-    """Make the folder of a file. Raise BadInput, before any work, if the file cannot be written there."""
+    """Make the folder of a file. Raises BadInput, before any work, if the file cannot be written there."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         draft_of(path).touch()
@@ -103,7 +103,7 @@ def check_writable(path: Path) -> None:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Raise BadInput, naming `path`, if the disk is full or read-only, or the file too large."""
+    """Raises BadInput, naming `path`, if the disk is full or read-only, or the file too large."""
     try:
         yield
     except Exception as error:

@@ -55,7 +55,7 @@ def make_active(study: str) -> None:
 
 
 def located(study: str) -> Path:
-    """Return the file of a study: the name of one in studies/, or a path. Raise BadInput if there is none."""
+    """Return the file of a study: the name of one in studies/, or a path. Raises BadInput without one."""
     from pipelines.study.params import find, studies
 
     path = studies().get(study, Path(study))

@@ -28,7 +28,7 @@ HEADER = (
 def activate(path: str | Path, to: str | Path = "params.yaml") -> Path | None:
     """Validate the study at `path` and write its full rows to `to`, in one atomic step.
 
-    Return where the old file is kept if somebody had edited it: `to` with .bak, .bak2, ... Raise BadInput.
+    Return where the old file is kept if somebody had edited it: `to` with .bak, .bak2, ... Raises BadInput.
     """
     params.check_files(params.load(path), path)
     to, kept = Path(to), None

@@ -19,21 +19,21 @@ Kind = Annotated[str, matching("|".join(KINDS), f"is no kind of corpus; there ar
 
 
 class Chunk(Row):
-    """Cut long texts into sequences of at most `size` units, and drop those shorter than `least`.
+    """Cut long texts into chunks of at most `size` units, and drop those shorter than `least`.
 
-    With a `stride` below `size`, the train sequences of a text overlap: an attacker has more to train on.
-    Test sequences never overlap.
+    With a `stride` below `size`, the train chunks of a text overlap: an attacker has more to train on. Test
+    chunks never overlap.
     """
 
     unit: Literal["words", "tokens"] = "words"  # tokens: WordPiece tokens of the packaged MiniLM
-    size: Count = 45  # most units of a sequence
-    stride: Count | None = None  # units from the beginning of one sequence to the next; None: size
-    least: Count = 1  # fewest units of a sequence that is kept
-    first: bool = False  # keep the first sequence of each text alone
+    size: Count = 45  # most units of a chunk
+    stride: Count | None = None  # units from the beginning of one chunk to the next; None: size
+    least: Count = 1  # fewest units of a chunk that is kept
+    first: bool = False  # keep the first chunk of each text alone
 
     @property
     def step(self) -> int:
-        """Return the units between the beginnings of two sequences."""
+        """Return the units between the beginnings of two chunks."""
         return self.stride or self.size
 
     def check_alone(self) -> None:
@@ -56,7 +56,7 @@ class Corpus(Row):
     private: bool = False  # keep its texts and labels out of MLflow, the report and standard output
 
     def check(self, study: Study) -> None:
-        """Raise ValueError if the kind cannot be read from this source, or cannot be cut."""
+        """Raises ValueError if the kind cannot be read from this source, or cannot be cut."""
         if isinstance(self, VectorsCorpus):
             return
         source = getattr(self, "source", "")  # a field of every subclass

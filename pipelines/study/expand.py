@@ -77,7 +77,7 @@ PATHS = {
 def expand(tree: Mapping[str, Any]) -> Tables:
     """Return the study with full rows.
 
-    Raise ValueError for an unknown table or a bad row name, if a table or a row is not a mapping, if a row
+    Raises ValueError for an unknown table or a bad row name, if a table or a row is not a mapping, if a row
     names a translator that is missing, or if a row contradicts itself.
     """
     for name in map(str, tree):
@@ -137,7 +137,7 @@ def _without_slots(table: str, rows: Rows, study: Tables) -> Rows:
 
 
 def _check_slot(slot: str, table: str, row: Rows) -> None:
-    """Raise ValueError unless a slot that is not in `matrix` is a table that stands before `table`."""
+    """Raises ValueError unless a slot that is not in `matrix` is a table that stands before `table`."""
     earlier = TABLES[: TABLES.index(table)]
     if slot in TABLES and slot not in earlier:
         raise ValueError(f": table {slot} does not stand before {table}")
@@ -278,7 +278,7 @@ class Expansion:
     def derive(self, row: Rows, key: str, side: str) -> None:
         """Fill `key`, the corpus or encoder of the embeddings that the row's key `side` names.
 
-        Raise ValueError if the row has another value.
+        Raises ValueError if the row has another value.
         """
         part = key.rpartition("_")[2]
         value = self.add_space(row.get(side)).get(part)
@@ -330,6 +330,6 @@ class Expansion:
 
 
 def agree(row: Rows, key: str, value: Any, why: str) -> None:
-    """Fill `key`. Raise ValueError if the row has another value."""
+    """Fill `key`. Raises ValueError if the row has another value."""
     if row.setdefault(key, value) != value:
         raise ValueError(f"{key}: {row[key]}, but {why}")

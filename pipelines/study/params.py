@@ -84,7 +84,7 @@ class Study(Row):
         return full
 
     def check_alone(self) -> None:
-        """Raise ValueError if the rows do not fit together."""
+        """Raises ValueError if the rows do not fit together."""
         if shared := self.align.keys() & self.align_jointly.keys():
             raise ValueError(f"align_jointly.{min(shared)}: a row of align has this name")
         for name, side in product(self.train_image_text, ("image", "text")):
@@ -167,7 +167,7 @@ def studies() -> dict[str, Path]:
 
 
 def find(where: str, name: str, rows: dict[str, Any], what: str = "row") -> Any:
-    """Return a row, or another thing, by its name. Raise BadInput if there is none."""
+    """Return a row, or another thing, by its name. Raises BadInput if there is none."""
     try:
         known(where, name, rows, what)
     except ValueError as error:
@@ -176,7 +176,7 @@ def find(where: str, name: str, rows: dict[str, Any], what: str = "row") -> Any:
 
 
 def load(path: str | Path = "params.yaml") -> Study:
-    """Read and validate a study. Raise BadInput, in one line. See `check_files` for files that rows name."""
+    """Read and validate a study. Raises BadInput, in one line. See `check_files` for files that rows name."""
     tree = read(Path(path))
     try:
         return Study.model_validate(tree)
@@ -185,7 +185,7 @@ def load(path: str | Path = "params.yaml") -> Study:
 
 
 def check_files(study: Study, where: str | Path = "params.yaml") -> None:
-    """Raise BadInput for the first path that DVC watches, that no stage makes, and that is missing."""
+    """Raises BadInput for the first path that DVC watches, that no stage makes, and that is missing."""
     for place, row in study.rows():
         for name, path in row.watched().items():
             if not maker(path)[0] and not os.path.exists(path):

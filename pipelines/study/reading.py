@@ -41,7 +41,7 @@ DIGITS = 18  # longest integer: sizes in torch and polars have 64 bits
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Return the mapping in a YAML file. Raise BadInput if it cannot be read or repeats a key."""
+    """Return the mapping in a YAML file. Raises BadInput if it cannot be read or repeats a key."""
     text = ""
     try:
         text = path.read_bytes().decode()
@@ -104,7 +104,7 @@ def _misread(scalar: yaml.ScalarNode) -> str:
 
 
 def check_names(tree: dict[str, Any]) -> None:
-    """Raise ValueError for a row name that is not safe, or that differs from another only in case."""
+    """Raises ValueError for a row name that is not safe, or that differs from another only in case."""
     for table, rows in tree.items():
         folded: dict[str, str] = {}
         for name in rows if isinstance(rows, dict) else ():

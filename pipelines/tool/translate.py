@@ -42,7 +42,7 @@ def fit(args: Namespace) -> Answer:
 
 
 def prepare_folder(folder: Path, seed: int) -> None:
-    """Make the folder of a map. Raise BadInput if it cannot be written, or has a map of another seed."""
+    """Make the folder of a map. Raises BadInput if it cannot be written, or has a map of another seed."""
     check_writable(folder / f"seed-{seed}.safetensors")
     if others := sorted(path.stem for path in folder.glob("seed-*.json") if path.stem != f"seed-{seed}"):
         raise BadInput(f"{folder}: the map of {others[0]} is there: choose another folder")

@@ -70,7 +70,8 @@ class InvertedSoftmax(Linear):
         linear = translated - self.target_mean
         q = normalize(linear, dim=1)
         cosines = q @ self.anchors.T
-        # The term of q itself only shortens q - c(q). If it outweighs the others, only rounding is left.
+        # Leave out the anchor q itself. Its term has the direction of q, so it only shortens q - c(q), and if
+        # it outweighs the others only rounding errors are left.
         scores = (self.config["strength"] / self.deviation * cosines).masked_fill(cosines > SAME, -torch.inf)
         away = normalize(q - scores.softmax(1) @ self.anchors, dim=1)
         return away * linear.norm(dim=1, keepdim=True) + self.target_mean

@@ -87,9 +87,9 @@ def _cuts(X: Tensor, cluster: Tensor, count: int) -> Iterator[Tensor]:
 def _relation(unit: Tensor, first: Tensor) -> float:
     """Return the cosine of the shapes of two parts of unit vectors (n, d). `first` (n,) marks one part.
 
-    Squared norms are products of the shapes of a part's two halves, because a norm grows with noise, and the
-    product of independent shapes does not. Return 1 if a part is small, or has too few or too many effective
-    dimensions.
+    The squared norm of a part's shape is estimated by the product of the shapes of its two halves. Noise
+    makes a norm larger, but not this product, because the noise of the halves is independent. Return 1 if a
+    part is small, or has too few or too many effective dimensions.
     """
     parts = unit[first], unit[~first]
     if min(map(len, parts)) < max(2 * ROWS, SMALLEST * len(unit)):

@@ -53,7 +53,7 @@ class Parts:
     mean: Tensor  # (d,) of the source
     centroids: Tensor  # (clusters, d) of centred unit vectors
     aligned: Tensor  # (clusters,) bool
-    radius: Tensor = EVERYWHERE  # () around the mean: rows beyond are errors; not in old files
+    radius: Tensor = EVERYWHERE  # () rows further from the mean are errors. Old files lack it
 
     def rows(self, source: Any) -> Tensor:
         """Mark the source vectors (n, d) for which the map is right. -> (n,) bool

@@ -76,15 +76,15 @@ def fit_oracle(paired_source: Tensor, paired_target: Tensor, settings: Settings,
 def train(network: Network, source: Tensor, target: Tensor, steps: int, generator: torch.Generator) -> None:
     """Train on raw source vectors (n, d) and centred unit target vectors (n, e), in place."""
     weights = [network.map, *network.parameters()]  # the map is a buffer
-    optimizer = torch.optim.AdamW(weights, RATE, weight_decay=WEIGHT_DECAY)
+    optimiser = torch.optim.AdamW(weights, RATE, weight_decay=WEIGHT_DECAY)
     warm = max(1, steps // 10)
     # Rises over the first tenth of the steps, and falls linearly
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: min((n + 1) / warm, 1 - n / steps))
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda n: min((n + 1) / warm, 1 - n / steps))
     for _ in progress(range(steps), what="network: train", unit="steps"):
         rows = moved(torch.randperm(len(source), generator=generator)[:BATCH], source.device)
         logits = network.unit(source[rows], DROPOUT) @ target[rows].T / TEMPERATURE
         own = torch.arange(len(rows), device=logits.device)
-        optimizer.zero_grad()
+        optimiser.zero_grad()
         ((cross_entropy(logits, own) + cross_entropy(logits.T, own)) / 2).backward()
-        optimizer.step()
+        optimiser.step()
         schedule.step()

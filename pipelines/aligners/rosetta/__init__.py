@@ -98,7 +98,7 @@ def start(x: Tensor, y: Tensor, paired: Matches, s: Settings, generator: torch.G
     (A, to_known_x), (B, to_known_y) = kernels(a, paired[0]), kernels(b, paired[1])
     if s.matching == "two_opt":
         p = two_opt(A, B, TWO_OPT_STARTS, generator)
-    else:
+    else:  # 2: in the full matrix each product of a free and a known cluster stands twice
         p, _ = quadratic_assignment(A, B, generator, 2 * to_known_x @ to_known_y.mT, TABU_STARTS, TABU_STEPS)
     return a.flatten(0, 1), b.gather(1, p[..., None].expand_as(b)).flatten(0, 1)
 

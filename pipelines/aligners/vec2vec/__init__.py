@@ -82,7 +82,7 @@ def fit_jointly(
     only new encoders are trained. Returns the translator of every ordered pair. The rest is as in `fit`.
     Also raises BadInput if `start` is of another aligner or shape.
     """
-    # Of 20 vectors, two are held out
+    # Of 20 vectors two are held out, as many as `unpaired_score` needs
     clouds = {name: checked(name, cloud, least=20) for name, cloud in clouds.items()}
     dims = {name: cloud.shape[1] for name, cloud in clouds.items()}
     if reserved := sorted(name for name in dims if name in LATENT or hasattr(ModuleDict(), name)):

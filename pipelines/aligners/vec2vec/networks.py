@@ -146,7 +146,10 @@ class ResidualMLP(nn.Module):
 
     @torch.no_grad()
     def update_statistics(self, x: Tensor) -> None:
-        """Update the running statistics of batch norms as `forward` of x (n, inputs) would."""
+        """Update the running statistics of batch norms as `forward` of x (n, inputs) would.
+
+        In training mode a norm updates them when it runs, so run the layers up to the last one with a norm.
+        """
         last_normed = len(self.layers) - 2
         if self.norm != "batch" or last_normed < 1:
             return
@@ -188,9 +191,9 @@ class Tied(nn.Module):
         """W <- W - rate W W' W, plus rate W with `orthonormal`. `axes`: only for the first so many rows.
 
         With `orthonormal` it is a step towards orthonormal rows (Conneau et al. 2018, equation 7, with rate
-        0.01). Without, it is a gradient step on |W W'|^2 / 4: against a steady gradient U S V' the singular
-        values settle at (S / rate)^(1/3). Reliable directions then count more, and a wrong sign can change by
-        passing through zero.
+        0.01). Without, it is a gradient step on |W W'|^2 / 4. If the loss has a constant gradient U S V', the
+        singular values converge to (S / rate)^(1/3). So directions with a constant gradient get large values.
+        A direction of the wrong sign can shrink to zero and change its sign.
         """
         W = self.weight[:axes]
         cubic = W @ W.T @ W if len(W) <= W.shape[1] else W @ (W.T @ W)

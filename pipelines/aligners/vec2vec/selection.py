@@ -104,6 +104,7 @@ def best_start(
                 training.step({name: draw(step) for name, draw in batches.items()})
             score = unpaired_score(training.model, columns)["unpaired/score"]
             scores.append(score if math.isfinite(score) else -math.inf)  # a start that diverged
+            # Trainings are made one by one, and only the best are held
             best = sorted([*best, (scores[-1], training)], key=lambda pair: -pair[0])[:kept]
         trainings = [training for _, training in best]
         if log:

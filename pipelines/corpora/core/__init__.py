@@ -1,5 +1,6 @@
 """Collect a corpus: read its rows from the source, draw some of them, split them into train and test."""
 
+import math
 from importlib import import_module
 from typing import Any
 
@@ -12,7 +13,7 @@ from pipelines.runtime.errors import BadInput
 from pipelines.study import AnyCorpus, LibraryCorpus, SyntheticCorpus
 
 FIRST = ("id", "text", "split", "labels")  # columns that every corpus has
-SECOND = {"pair", "positive", "image", "judgements", "task"}  # with one of these, texts may repeat
+REPEATING = {"pair", "positive", "image", "judgements", "task"}  # with one of these, texts may repeat
 
 
 def collect(row: AnyCorpus) -> pl.DataFrame:
@@ -31,7 +32,7 @@ def collect(row: AnyCorpus) -> pl.DataFrame:
     drawn = np.random.default_rng(row.seed).permutation(len(frame))[: row.rows]
     frame = frame[np.sort(drawn)]
     frame = frame.with_columns(document=document_of_each())
-    if row.source not in ("synthetic", "vectors") and not SECOND & set(frame.columns):
+    if row.source not in ("synthetic", "vectors") and not REPEATING & set(frame.columns):
         frame = with_documents(frame, name_of(row))
     frame = _split(frame, row)
     if "labels" not in frame.columns:
@@ -49,7 +50,7 @@ def _read(row: AnyCorpus) -> pl.DataFrame:
         kind: Any = import_module(f"pipelines.corpora.kinds.{row.kind}")
         frame = kind.rows(row, source) if hasattr(kind, "rows") else rows(row, source.table(row))
     frame = _checked(frame, row)
-    repeats = row.source == "path" or SECOND & set(frame.columns)
+    repeats = row.source == "path" or REPEATING & set(frame.columns)
     return frame if repeats else distinct(frame, row.source)
 
 
@@ -75,9 +76,9 @@ def _checked(frame: pl.DataFrame, row: AnyCorpus) -> pl.DataFrame:
 def _split(frame: pl.DataFrame, row: AnyCorpus) -> pl.DataFrame:
     """Hold out `row.test` texts that do not overlap. The rest of a test document is dropped."""
     chunk = getattr(row, "chunk", None)
-    apart = np.ones(len(frame), bool)
+    apart = np.ones(len(frame), bool)  # rows that may be held out together
     if chunk and chunk.step < chunk.size:  # chunks of one text have words in common
-        every = -(-chunk.size // chunk.step)
+        every = math.ceil(chunk.size / chunk.step)
         apart = (frame["id"].str.extract(r"#(\d+)$").cast(pl.Int64) % every == 0).to_numpy()
     if "split" in frame.columns:
         frame = frame.filter((pl.col("split") == "train") | apart)
@@ -85,8 +86,8 @@ def _split(frame: pl.DataFrame, row: AnyCorpus) -> pl.DataFrame:
     if row.test >= apart.sum():
         raise BadInput(f"{name_of(row)}: test: {row.test} leaves no row of {apart.sum()} to train on")
     names, document = np.unique(frame["document"], return_inverse=True)
-    held_out = _held_out(np.bincount(document[apart], minlength=len(names)), row.test, row.seed)
-    held = held_out[document]
+    sizes = np.bincount(document[apart], minlength=len(names))
+    held = _held_out(sizes, row.test, row.seed)[document]  # rows of test documents
     if held.all():
         raise BadInput(f"{name_of(row)}: test: {row.test} leaves no document to train on")
     kept = ~held

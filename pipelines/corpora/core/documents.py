@@ -81,7 +81,8 @@ def near_duplicates(texts: pl.Series) -> tuple[np.ndarray, np.ndarray]:
         found_words = _WORD.findall(text.lower()) or [text]  # emoji alone are one word
         words = [vocabulary.setdefault(word, len(vocabulary)) for word in found_words]
         starts = range(max(1, len(words) - WORDS + 1))
-        shingles = {hash(tuple(words[start : start + WORDS])) for start in starts}  # of numbers: always equal
+        # Unlike that of strings, the hash of numbers is the same in every process
+        shingles = {hash(tuple(words[start : start + WORDS])) for start in starts}
         found.append(np.fromiter(shingles, np.int64, len(shingles)))
     counts = np.array([len(shingles) for shingles in found])
     rows = np.repeat(np.arange(len(found)), counts)

@@ -24,9 +24,11 @@ def shards(folder: Path) -> list[Path]:
         with reading(file, "not a whole parquet file"):
             columns = {field.name: str(field.type) for field in pq.read_schema(file)}
         first = first or columns
-        if differs := sorted(dict(columns.items() ^ first.items())):
-            here, before = (cut(of.get(differs[0], "not there")) for of in (columns, first))
-            raise BadInput(f"{file}: column {cut(differs[0])!r} is {here}; in {files[0].name} it is {before}")
+        for name in sorted(columns | first):
+            here, before = (types.get(name, "not there") for types in (columns, first))
+            if here != before:
+                there = f"in {files[0].name} it is {cut(before)}"
+                raise BadInput(f"{file}: column {cut(name)!r} is {cut(here)}; {there}")
     return files
 
 

@@ -87,8 +87,12 @@ def chosen(
 
     Raises BadInput for a column of `columns` or `needed` that is not there.
     """
-    found = {ours: next((name for name in names if name in available), "") for ours, names in usual.items()}
-    wanted = {ours: theirs or ours for ours, theirs in found.items() if theirs or ours in needed} | columns
+    wanted = {}
+    for ours, names in usual.items():
+        theirs = next((name for name in names if name in available), None)
+        if theirs or ours in needed:
+            wanted[ours] = theirs or ours
+    wanted |= columns
     for ours, theirs in wanted.items():
         if theirs not in available:
             study = f"in a study: `columns: {{{ours}: <its name>}}`"
@@ -126,7 +130,7 @@ def empty(column: pl.Series) -> pl.Series:
 
 
 def refuse(frame: pl.DataFrame, bad: pl.Series, where: str, what: str) -> None:
-    """Raise BadInput if the mask `bad` marks any row. The message says what is wrong, and the first row."""
+    """Raises BadInput if the mask `bad` marks any row. The message says what is wrong, and the first row."""
     if bad.any():
         row = int(bad.arg_max() or 0)
         raise BadInput(f"{where}: {bad.sum()} {what}, the first is row {row} (id {frame['id'][row]!r})")

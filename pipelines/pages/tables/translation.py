@@ -25,7 +25,7 @@ source's encoder. Numbers of translations are means over seeds; ± is the standa
 KINDS = ("unpaired", "few pairs", "naive", "oracle")  # in the order of the table
 LEGEND = f"""± is the standard deviation over seeds, each with other halves and another fit. For one seed it
 is the standard error over documents. No document is on both sides of an unpaired fit, unless its row says
-*random halves* or names `splits`. A text is ranked among the texts of its batch, by default 8,192
+*random halves*. A text is ranked among the texts of its batch, by default 8,192
 held-out texts.
 {lower_is_better(shown(MEASURES))} The verdict uses unpaired vectors of the fit alone: how many seeds are
 `aligned`, the share of the source's vectors for which a map is right, and the mean score. It is about the

@@ -19,7 +19,7 @@ from pipelines.study import PathCorpus
 
 SOURCES = ("synthetic", "path")
 CHUNKED = True  # rows may have `chunk` and `document`
-PACKED = 50  # times: text does not unpack to more than that
+PACKED = 50  # largest ratio of the sizes of unpacked and packed text
 
 
 def rows(p: PathCorpus, source: Any) -> pl.DataFrame:
@@ -41,7 +41,7 @@ def rows(p: PathCorpus, source: Any) -> pl.DataFrame:
 def noteevents(file: Path, p: PathCorpus) -> pl.DataFrame:
     """Return id (ROW_ID), text, and labels if there are annotations.
 
-    Only the notes that are kept are held (of 2 million notes, 4 GB). Notes marked as errors are left out.
+    Only the notes that are kept are held: all 2 million would take 4 GB. Notes marked as errors are left out.
     With annotations, so are notes that these do not cover.
     """
     if p.columns:
@@ -69,7 +69,7 @@ def noteevents(file: Path, p: PathCorpus) -> pl.DataFrame:
 
 
 def _drawn(ids: pl.Series, p: PathCorpus, labels: dict[str, list[str]] | None) -> pl.Series:
-    """Draw ids that have labels: all, or twice `p.rows`, as some notes are repeated."""
+    """Return ids of notes with labels; with `p.rows`, twice as many: repeated notes are dropped later."""
     frame = pl.DataFrame({"id": ids, "key": np.random.default_rng(p.seed).random(len(ids))})
     if labels is not None:
         frame = frame.filter(pl.col("id").is_in(list(labels)))
@@ -77,7 +77,7 @@ def _drawn(ids: pl.Series, p: PathCorpus, labels: dict[str, list[str]] | None) -
 
 
 def _check_packed(file: Path) -> None:
-    """Raise BadInput for a gzip file that unpacks to far more than text does; read it piece by piece."""
+    """Raises BadInput for a gzip file that unpacks to far more than text does; read it piece by piece."""
     if file.suffix.lower() != ".gz":
         return
     most = PACKED * file.stat().st_size + 2**20

@@ -28,6 +28,6 @@ def rows(p: TextCorpus, source: Any) -> pl.DataFrame:
     with quiet(where, "a score is not a number"):
         frame = frame.with_columns(pl.col("score").cast(pl.Float64))
     texts.refuse(frame, ~frame["score"].is_finite(), where, "scores are not finite")
-    if not 1 < max(frame["score"], default=5) <= 5:
+    if not 1 < max(frame["score"], default=5) <= 5:  # at most 1: they go from 0 to 1
         raise BadInput(f"{where}: scores must go from 0 to 5: scale them")
     return frame
