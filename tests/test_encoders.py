@@ -43,7 +43,7 @@ from transformers import (
 )
 
 from pipelines.encoders import loading, pooling, sources
-from pipelines.encoders.encode import Encoded, _joined, encode, group, plan
+from pipelines.encoders.encode import Encoded, _concatenated, encode, group, plan
 from pipelines.encoders.loading import load
 from pipelines.encoders.sources import digest_of_weights, fetch
 from pipelines.runtime.errors import BadInput
@@ -194,7 +194,7 @@ def test_several_models_are_one_encoder_side_by_side(folders, monkeypatch):
         assert_allclose(run(loaded, folder=Path("work")).vectors, unit, atol=1e-6)
     assert (loaded.name, loaded.dimension) == ("bert+qwen", 64)
     long = Encoded((1000 * alone[0]).astype(np.float16), 0.0)
-    assert_allclose(_joined([long]).vectors, unit[:, :32], atol=1e-3)
+    assert_allclose(_concatenated([long]).vectors, unit[:, :32], atol=1e-3)
 
 
 def by_hand(network, folder, texts, vector):

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from pipelines.runtime.device import moved
+from pipelines.runtime.device import to_device
 
 BLOCK = 1 << 22  # most kernel values in a block of `exact`, which has at least one pair of sets
 
@@ -93,7 +93,7 @@ class Fourier:
     phases: Tensor  # b, (D,), uniform on [0, 2 pi)
 
     def to(self, device: torch.device) -> Fourier:
-        return Fourier(moved(self.frequencies, device), moved(self.phases, device))
+        return Fourier(to_device(self.frequencies, device), to_device(self.phases, device))
 
 
 def fourier(kernel: Kernel, dim: int, D: int, generator: torch.Generator) -> Fourier:

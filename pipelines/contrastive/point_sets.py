@@ -18,7 +18,7 @@ from torch.nn.functional import adaptive_avg_pool1d, normalize
 
 from pipelines.contrastive.kernels import Kernel, PointSets
 from pipelines.contrastive.towers import TextTransformer, VisionTransformer, Words, in_float32
-from pipelines.runtime.device import moved
+from pipelines.runtime.device import to_device
 from pipelines.runtime.files import atomic, reading, write_text
 from pipelines.study import Head, TrainImageText
 
@@ -56,11 +56,11 @@ class DualEncoder(nn.Module):
     @in_float32
     def image_sets(self, images: Tensor) -> PointSets:
         """uint8 (n, 3, size, size) -> sets"""
-        return self.image_head(self.image(moved(images, self.raw_scale.device).float() / 127.5 - 1))
+        return self.image_head(self.image(to_device(images, self.raw_scale.device).float() / 127.5 - 1))
 
     def text_sets(self, ids: Tensor) -> PointSets:
         """Token ids (n, context) -> sets"""
-        return self.text_head(self.text(moved(ids, self.raw_scale.device)))
+        return self.text_head(self.text(to_device(ids, self.raw_scale.device)))
 
 
 class SetHead(nn.Module):

@@ -16,7 +16,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, gelu
 
-from pipelines.runtime.device import forked, moved
+from pipelines.runtime.device import forked, to_device
 
 # ---------------------------------------------------------------- views
 
@@ -55,7 +55,7 @@ def tokenize(model: SentenceTransformer, texts: Sequence[str], max_tokens: int) 
     tokens = transformer.tokenizer(
         list(texts), padding=True, truncation=True, max_length=max_tokens, return_tensors="pt"
     )
-    return {name: moved(ids, model.device) for name, ids in tokens.items()}
+    return {name: to_device(ids, model.device) for name, ids in tokens.items()}
 
 
 def augment(text: str, kind: Literal["crop", "delete"], share: float, rng: np.random.Generator) -> str:

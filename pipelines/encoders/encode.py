@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from pipelines.encoders.loading import DTYPES, Loaded, is_static
-from pipelines.encoders.pooling import SideBySide, compose, width
+from pipelines.encoders.pooling import SeveralPoolings, compose, width
 from pipelines.runtime import files
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.progress import progress
@@ -55,7 +55,9 @@ def encode(
     folder. Each encodes its parts round-robin, and reads the others' after `barrier()`.
     """
     if loaded.parts:
-        return _joined([encode(one, texts, row, folder / one.name, ranks, barrier) for one in loaded.parts])
+        return _concatenated(
+            [encode(one, texts, row, folder / one.name, ranks, barrier) for one in loaded.parts]
+        )
     folder.mkdir(parents=True, exist_ok=True)
     rank, size = ranks
 
@@ -106,7 +108,9 @@ def encode_each(
     ways += [compose(loaded.model, row.model_copy(update=dict(pooled))) for pooled in poolings.values()]
     widths = [loaded.dimension, *map(width, ways[1:])]
     if poolings:  # one transformer, then the later modules of each way
-        together = SentenceTransformer(modules=[loaded.model[0], SideBySide(ways)], device=str(loaded.device))
+        together = SentenceTransformer(
+            modules=[loaded.model[0], SeveralPoolings(ways)], device=str(loaded.device)
+        )
         loaded = replace(loaded, model=together, dimension=sum(widths))
     vectors = finite(loaded, encode(loaded, texts, row, folder))
     return dict(zip(["own", *poolings], vectors.split(widths, 1), strict=True))
@@ -122,7 +126,7 @@ def finite(loaded: Loaded, encoded: Encoded) -> Tensor:
     return vectors
 
 
-def _joined(encoded: list[Encoded]) -> Encoded:
+def _concatenated(encoded: list[Encoded]) -> Encoded:
     """Concatenate unit vectors by several encoders: a cosine is then the mean of the encoders' cosines."""
     raw = [one.vectors.astype(np.float32) for one in encoded]  # float16 holds no square above 65,504
     unit = [x / np.linalg.norm(x, axis=1, keepdims=True).clip(1e-30) for x in raw]

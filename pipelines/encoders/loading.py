@@ -50,7 +50,7 @@ def load(folder: Path, row: Encoder, device: torch.device | None = None) -> Load
     """
     device = device or resolve()
     if len(row.parts) > 1:
-        return _side_by_side(tuple(load(part_folder(folder, part), part, device) for part in row.parts))
+        return _of_several(tuple(load(part_folder(folder, part), part, device) for part in row.parts))
     _check_device(row, device)
     precision = _precision(row, device)
     with reading(folder):
@@ -82,7 +82,7 @@ def for_queries(loaded: Loaded) -> Loaded:
     return replace(loaded, prompt=loaded.query_prompt, parts=tuple(map(for_queries, loaded.parts)))
 
 
-def _side_by_side(parts: tuple[Loaded, ...]) -> Loaded:
+def _of_several(parts: tuple[Loaded, ...]) -> Loaded:
     about = {key: "+".join(getattr(part, key) for part in parts) for key in ("name", "pooling", "weights")}
     return replace(parts[0], **about, dimension=sum(part.dimension for part in parts), parts=parts)
 

@@ -85,7 +85,7 @@ def token_mean(tokens: Tensor, mask: Tensor) -> Tensor:
     return ((tokens * mask).sum(1) / mask.sum(1).clamp(min=1)).to(tokens.dtype)
 
 
-class SideBySide(nn.Module):
+class SeveralPoolings(nn.Module):
     """Several poolings of the same pass: the vectors of each, side by side."""
 
     def __init__(self, ways: Iterable[SentenceTransformer]) -> None:

@@ -19,7 +19,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from pipelines.inverters import Draft, weights
 from pipelines.inverters.vocabulary import END, PAD, SPECIAL, START, Vocabulary, learn
 from pipelines.inverters.writer import Writer, minimise, noisy
-from pipelines.runtime.device import forked, manual_seed, moved
+from pipelines.runtime.device import forked, manual_seed, to_device
 from pipelines.runtime.settings import Checked, Count
 
 PREFIX = 8  # positions made of the vector
@@ -201,7 +201,7 @@ def fitted(
         def logits(rows: Tensor, target: Tensor) -> Tensor:
             given = vectors[rows] if memory is not None else noisy(vectors[rows], generator)
             blind = torch.rand(len(rows), 1, generator=generator) < BLIND
-            given = torch.where(moved(blind, vectors.device), model.blind, given)
+            given = torch.where(to_device(blind, vectors.device), model.blind, given)
             return model(given, target.clamp_min(0), None if memory is None else memory[rows])
 
         minimise(model, optimiser, ids, logits, generator, **options)

@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy, normalize
 from torch.nn.utils.rnn import pad_sequence
 
 from pipelines.inverters import EMPTY, Draft
-from pipelines.runtime.device import moved, random_states, restore_random_states
+from pipelines.runtime.device import random_states, restore_random_states, to_device
 from pipelines.runtime.files import load_state, save_state
 from pipelines.runtime.progress import Log, progress
 
@@ -127,7 +127,7 @@ def pick(logits: Tensor, temperature: float, generator: torch.Generator | None) 
     chances = (values / temperature).softmax(1)
     chances = chances * (chances.cumsum(1) - chances < NUCLEUS)
     drawn = torch.multinomial(chances.cpu(), 1, generator=generator)  # the same draw on every device
-    return ids.gather(1, moved(drawn, ids.device))[:, 0]
+    return ids.gather(1, to_device(drawn, ids.device))[:, 0]
 
 
 def padded(drafts: Sequence[Draft], size: int, pad: int) -> Tensor:
@@ -139,7 +139,7 @@ def noisy(vectors: Tensor, generator: torch.Generator) -> Tensor:
     """Add noise of random length in [0, NOISE] to unit vectors, and normalise again."""
     step = normalize(torch.randn(vectors.shape, generator=generator), dim=1)
     step = NOISE * torch.rand(len(vectors), 1, generator=generator) * step
-    return normalize(vectors + moved(step, vectors.device), dim=1)
+    return normalize(vectors + to_device(step, vectors.device), dim=1)
 
 
 def minimise(
@@ -168,8 +168,8 @@ def minimise(
     model.train()
     bar = progress(drawn, what="inverter", unit="steps", total=total - start)
     for step, rows in enumerate(bar, start + 1):
-        target = moved(pad_sequence([torch.tensor(ids[r]) for r in rows], True, PADDED), device)
-        found = logits(moved(torch.tensor(rows), device), target).flatten(0, 1).float()
+        target = to_device(pad_sequence([torch.tensor(ids[r]) for r in rows], True, PADDED), device)
+        found = logits(to_device(torch.tensor(rows), device), target).flatten(0, 1).float()
         loss = cross_entropy(found, target.flatten(), ignore_index=PADDED)
         optimiser.zero_grad()
         loss.backward()

@@ -76,7 +76,7 @@ def restore_random_states(states: Mapping[str, Tensor], device: torch.device) ->
         torch.get_device_module(device.type).set_rng_state(states[device.type], device)
 
 
-def moved(tensor: Tensor, device: torch.device) -> Tensor:
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """Copy a tensor from the CPU to this device, without waiting for the device if it is a GPU of CUDA.
 
     MPS would read the tensor's memory after Python has freed it (pytorch/pytorch#189690).

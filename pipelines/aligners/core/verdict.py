@@ -101,14 +101,14 @@ def agreement(source: Tensor, translated: Tensor, replicates: Sequence[Translato
     The LEADING principal directions are left out, at most half of all. Of several replicates, the one that
     agrees most counts. One right replicate is enough, because two wrong fits rarely agree.
     """
-    moved = centred_unit(translated)
-    leading = min(LEADING, moved.shape[1] // 2)
-    fine = principal_axes(moved)[:, : moved.shape[1] - leading]  # the leading ones are last
-    moved = normalize(moved @ fine, dim=1)
+    unit = centred_unit(translated)
+    leading = min(LEADING, unit.shape[1] // 2)
+    fine = principal_axes(unit)[:, : unit.shape[1] - leading]  # the leading ones are last
+    unit = normalize(unit @ fine, dim=1)
     cosines = []
     for replicate in replicates:
         other = normalize(centred_unit(replicate(source)) @ fine, dim=1)
-        cosines.append(float((moved * other).sum(1).mean()))
+        cosines.append(float((unit * other).sum(1).mean()))
     return max(cosines)
 
 

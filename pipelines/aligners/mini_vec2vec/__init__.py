@@ -81,10 +81,10 @@ def fit(
     anchors_x, anchors_y = matched_anchors(x, y, settings, generator)
     described_x, described_y = normalize(x @ anchors_x.T, dim=1), normalize(y @ anchors_y.T, dim=1)
     partners = nearest_mean(described_x, described_y, y, settings.neighbours)
-    map = spectral(x.T @ partners)
-    map = refine_by_neighbours(map, x, y, settings, generator, log)
-    map = refine_by_clusters(map, x, y, generator)
-    return Linear.of(map, source, target)
+    W = spectral(x.T @ partners)
+    W = refine_by_neighbours(W, x, y, settings, generator, log)
+    W = refine_by_clusters(W, x, y, generator)
+    return Linear.of(W, source, target)
 
 
 def matched_anchors(x: Tensor, y: Tensor, s: Settings, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -109,21 +109,21 @@ def centred_gram(centroids: Tensor) -> Tensor:
 
 
 def refine_by_neighbours(
-    map: Tensor, x: Tensor, y: Tensor, s: Settings, generator: torch.Generator, log: Log | None
+    W: Tensor, x: Tensor, y: Tensor, s: Settings, generator: torch.Generator, log: Log | None
 ) -> Tensor:
     """Step 3a."""
     for step in progress(range(s.refine_steps), what="mini_vec2vec: refine", unit="steps"):
         batch = draw(x, REFINE_BATCH, generator)
-        moved = spectral(batch.T @ nearest_mean(normalize(batch @ map, dim=1), y, y, s.neighbours))
+        new = spectral(batch.T @ nearest_mean(normalize(batch @ W, dim=1), y, y, s.neighbours))
         if log and step % 10 == 0:
-            log({"refine/change": (moved - map).norm().item()}, step)
-        map = (1 - SMOOTHING) * map + SMOOTHING * moved
-    return map
+            log({"refine/change": (new - W).norm().item()}, step)
+        W = (1 - SMOOTHING) * W + SMOOTHING * new
+    return W
 
 
-def refine_by_clusters(map: Tensor, x: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
+def refine_by_clusters(W: Tensor, x: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
     """Step 3b, once: a second pass makes the map slightly worse (the author's remark)."""
     clusters = min(REFINE_CLUSTERS, len(x), len(y))
     cx = kmeans(x, clusters, generator)
-    cy = kmeans_from(cx @ map, y)
-    return (1 - SMOOTHING) * map + SMOOTHING * spectral(cx.T @ cy)
+    cy = kmeans_from(cx @ W, y)
+    return (1 - SMOOTHING) * W + SMOOTHING * spectral(cx.T @ cy)

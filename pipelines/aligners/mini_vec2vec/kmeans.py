@@ -51,9 +51,9 @@ def kmeans_from(centroids: Tensor, X: Tensor, tolerance: float = TOLERANCE) -> T
     """
     least = tolerance * X.var(0, correction=0).mean()
     for _ in range(STEPS):
-        [moved] = lloyd(X, centroids[None], 1)
-        converged = (moved - centroids).square().sum() <= least
-        centroids = moved
+        [new] = lloyd(X, centroids[None], 1)
+        converged = (new - centroids).square().sum() <= least
+        centroids = new
         if converged:
             break
     return centroids

@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy, gelu, normalize
 
 from pipelines.aligners.core.oracle import paired_orthogonal
 from pipelines.aligners.core.translator import Linear
-from pipelines.runtime.device import forked, manual_seed, moved
+from pipelines.runtime.device import forked, manual_seed, to_device
 from pipelines.runtime.progress import progress
 from pipelines.runtime.settings import Checked, Count
 
@@ -81,7 +81,7 @@ def train(network: Network, source: Tensor, target: Tensor, steps: int, generato
     # Rises over the first tenth of the steps, and falls linearly
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda n: min((n + 1) / warm, 1 - n / steps))
     for _ in progress(range(steps), what="network: train", unit="steps"):
-        rows = moved(torch.randperm(len(source), generator=generator)[:BATCH], source.device)
+        rows = to_device(torch.randperm(len(source), generator=generator)[:BATCH], source.device)
         logits = network.unit(source[rows], DROPOUT) @ target[rows].T / TEMPERATURE
         own = torch.arange(len(rows), device=logits.device)
         optimiser.zero_grad()

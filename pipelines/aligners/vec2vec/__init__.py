@@ -32,7 +32,7 @@ from pipelines.aligners.vec2vec.settings import RECIPES, Settings
 from pipelines.aligners.vec2vec.training import INVERSE_TEMPERATURE, LATENT, Training
 from pipelines.aligners.vec2vec.translator import Vec2VecTranslator
 from pipelines.runtime import files
-from pipelines.runtime.device import forked, manual_seed, moved
+from pipelines.runtime.device import forked, manual_seed, to_device
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.progress import Log, progress
 
@@ -225,7 +225,7 @@ class Batches:
         if epoch != self.epoch:
             generator = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
             order = torch.randperm(len(self.rows), generator=generator)
-            self.epoch, self.order = epoch, moved(order, self.rows.device)
+            self.epoch, self.order = epoch, to_device(order, self.rows.device)
         return self.rows[self.order[place * self.size : (place + 1) * self.size]]
 
 

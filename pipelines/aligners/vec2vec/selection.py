@@ -54,9 +54,9 @@ def unpaired_score(model: Vec2Vec, held_out: Mapping[str, Tensor]) -> dict[str, 
     pairs = list(permutations(held_out, 2))
     parts = {"share": 0.0, "cosine": 0.0, "cycle": 0.0, "score": 0.0}
     for source, target in pairs:
-        moved = model.translate(held_out[source], source, target)
-        share, cosine = neighbour_agreement(moved, held_out[target])
-        cycled = model.translate(moved, target, source)
+        translated = model.translate(held_out[source], source, target)
+        share, cosine = neighbour_agreement(translated, held_out[target])
+        cycled = model.translate(translated, target, source)
         cycle = float(cosine_similarity(cycled, held_out[source], dim=1).mean())
         values = {"share": share, "cosine": cosine, "cycle": cycle, "score": share * cosine}
         for part, value in values.items():
@@ -66,12 +66,12 @@ def unpaired_score(model: Vec2Vec, held_out: Mapping[str, Tensor]) -> dict[str, 
     return {f"unpaired/{part}": value for part, value in parts.items()}
 
 
-def neighbour_agreement(moved: Tensor, cloud: Tensor) -> tuple[float, float]:
+def neighbour_agreement(translated: Tensor, cloud: Tensor) -> tuple[float, float]:
     """Return share and cosine of `unpaired_score`, of translated rows (n, e) among real rows (m, e).
 
     Both sides are centred, and neighbours are found under CSLS. Without any neighbour the cosine is 0.
     """
-    a, b = centred_unit(moved), centred_unit(cloud)
+    a, b = centred_unit(translated), centred_unit(cloud)
     i, j = mutual(csls(a, b, NEIGHBOURS))
     cosine = (a[i] * b[j]).sum(1).mean() if len(i) else torch.zeros(())
     return len(i) / min(len(a), len(b)), float(cosine)
