@@ -83,7 +83,7 @@ def plan(name: str, row: Bulk, study: params.Study) -> tuple[list[Path], shards.
 
 
 def check(shard: Path, column: str, translator: Translator | None) -> None:
-    """Raises BadInput unless a shard's column has vectors that the translator reads; without one, texts.
+    """Raise BadInput unless a shard's column has vectors that the translator reads; without one, texts.
 
     Dimensions are checked in the first row alone.
     """

@@ -74,13 +74,13 @@ def translate(translator: Translator, column: str = "vector", device: str = "aut
 
 
 def check_texts(kind: pa.DataType, what: str) -> None:
-    """Raises BadInput unless a column of this type has texts."""
+    """Raise BadInput unless a column of this type has texts."""
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         raise BadInput(f"{what} is {kind}, not text")
 
 
 def check_vectors(kind: pa.DataType, what: str) -> None:
-    """Raises BadInput unless a column of this type has vectors: lists of numbers."""
+    """Raise BadInput unless a column of this type has vectors: lists of numbers."""
     lists = pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind)
     if not lists or not (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)):
         raise BadInput(f"{what} is {kind}, not vectors (lists of numbers)")
@@ -93,7 +93,7 @@ def _column(batch: Batch, name: str) -> Any:
 
 
 def _refuse(bad: Any, what: str) -> None:
-    """Raises BadInput if any row is bad, and name the first."""
+    """Raise BadInput if any row is bad, and name the first."""
     if count := pc.sum(bad).as_py():
         raise BadInput(f"{count} {what}, the first in row {pc.index(bad, True).as_py()}")
 

@@ -19,7 +19,7 @@ from pipelines.runtime.progress import progress
 from pipelines.study import Encoder, Pooled
 
 PART = 4096  # texts per part file, at least
-TOKENISE = 256  # texts per call of the tokenizer, which pads them to the longest
+TOKENIZE = 256  # texts per call of the tokenizer, which pads them to the longest
 
 
 @dataclass(frozen=True)
@@ -137,8 +137,8 @@ def _concatenated(encoded: list[Encoded]) -> Encoded:
 def tokenize(loaded: Loaded, texts: Sequence[str]) -> Tokens:
     """Run the model's own preprocessing on every text and remove the padding."""
     ids, extra = [], {}
-    for start in progress(range(0, len(texts), TOKENISE), what="tokenize", unit=f"x {TOKENISE} texts"):
-        chunk = list(texts[start : start + TOKENISE])
+    for start in progress(range(0, len(texts), TOKENIZE), what="tokenize", unit=f"x {TOKENIZE} texts"):
+        chunk = list(texts[start : start + TOKENIZE])
         features = loaded.model.preprocess(chunk, prompt=loaded.prompt or None)
         if is_static(loaded.model):
             split = features["input_ids"].tensor_split(features["offsets"][1:])

@@ -174,7 +174,7 @@ class Vec2Text(nn.Module):
         return [text.strip() for text in decoded]
 
     def check(self, vectors: Tensor) -> None:
-        """Raises BadInput if raw vectors (m, d) differ in kind from the training vectors: the texts would be
+        """Raise BadInput if raw vectors (m, d) differ in kind from the training vectors: the texts would be
         fluent nonsense.
         """
         for network in (self.inversion, self.corrector):

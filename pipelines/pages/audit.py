@@ -71,8 +71,8 @@ class Findings:
 
 
 def best_of(tried: Sequence[Tried]) -> Tried:
-    """Return the attempt with the best label; then share, score and match with a fingerprint decide."""
-    return max(tried, key=lambda t: (VERDICTS.index(t.verdict), t.share, t.score, t.fingerprint_share))
+    """Return the attempt with the best verdict, then with the best score, then with the best fingerprint."""
+    return max(tried, key=lambda t: (VERDICTS.index(t.verdict), t.score, t.fingerprint_share))
 
 
 def write(findings: Findings, folder: Path, stem: str) -> Path:
@@ -196,9 +196,8 @@ def _about_defences(defences: dict[str, dict[str, Any]]) -> list[str]:
     leaks = {name: leakage_to_best(row) for name, row in defences.items()}
     if not leaks.get("none"):
         return []
-    left = {
-        name: leak / leaks["none"] for name, leak in leaks.items()
-    }  # share of the undefended vectors' leakage
+    # Shares of the undefended vectors' leakage
+    left = {name: leak / leaks["none"] for name, leak in leaks.items()}
     kept = {name: row["recall"] for name, row in defences.items()}
     misses = {  # by how much each falls short
         name: max(KEPT - kept[name], 0) + max(left[name] - LEFT, 0) for name in left if name != "none"

@@ -103,7 +103,7 @@ def check_writable(path: Path) -> None:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Raises BadInput, naming `path`, if the disk is full or read-only, or the file too large."""
+    """Raise BadInput, naming `path`, if the disk is full or read-only, or the file too large."""
     try:
         yield
     except Exception as error:

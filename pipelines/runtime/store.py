@@ -169,7 +169,7 @@ def read_pairs(corpus: str, split: str | None) -> pl.DataFrame:
 
 
 def check_corpus(name: str, frame: pl.DataFrame) -> None:
-    """Raises BadInput for a missing or wrong column, a repeated id, an empty text, or a repeated one.
+    """Raise BadInput for a missing or wrong column, a repeated id, an empty text, or a repeated one.
 
     Published benchmarks, with `pair`, `judgements` or `task`, may repeat texts.
     """
@@ -283,7 +283,7 @@ def read_embeddings(name: str, device: torch.device | str = "cpu") -> Embeddings
 
 
 def check_vectors(where: str, vectors: np.ndarray, ids: Sequence[str] | np.ndarray) -> None:
-    """Raises BadInput for NaN, infinite or zero vectors (n, d), naming the first."""
+    """Raise BadInput for NaN, infinite or zero vectors (n, d), naming the first."""
     half = " in float16 (`store: float32` holds more)" if vectors.dtype == np.float16 else ""
     squares = np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)
     for bad, word in ((~np.isfinite(squares), f"not finite{half}"), (squares == 0, "zero")):
@@ -294,7 +294,7 @@ def check_vectors(where: str, vectors: np.ndarray, ids: Sequence[str] | np.ndarr
 
 
 def check_same_texts(source: Embeddings, target: Embeddings) -> None:
-    """Raises BadInput unless both have the same ids in the same order: rows with one index are partners."""
+    """Raise BadInput unless both have the same ids in the same order: rows with one index are partners."""
     if len(source.ids) != len(target.ids):
         raise BadInput(f"{source.name} has {len(source.ids)} rows, {target.name} has {len(target.ids)}")
     if (differ := source.ids != target.ids).any():

@@ -59,7 +59,7 @@ class Attributes(Translated):
     neighbours: Count = 1  # average a vector's scores over this many nearest vectors, including itself
 
     def check(self, study: Study) -> None:
-        """Raises ValueError if a side is an image-text space: labels need an encoder that is a row."""
+        """Raise ValueError if a side is an image-text space: labels need an encoder that is a row."""
         super().check(study)
         for side in ("source_encoder", "target_encoder"):
             known(f".{side}", getattr(self, side), study.encoders)
@@ -83,7 +83,7 @@ class Inverter(Computed):
         return hasattr(self.inverter, "pretrained")
 
     def check(self, study: Study) -> None:
-        """Raises ValueError for a missing encoder, or a corrector where the inverter is no decoder."""
+        """Raise ValueError for a missing encoder, or a corrector where the inverter is no decoder."""
         known(".encoder", self.encoder, study.encoders)
         if study.corpora[self.corpus].source == "vectors":
             raise ValueError(f".corpus: {self.corpus} has vectors and no texts")
@@ -106,7 +106,7 @@ class Invert(Translated):
     judge: JudgeSettings | None = None  # see `judge` below; None: no language model judges
 
     def check(self, study: Study) -> None:
-        """Raises ValueError if the inverter is of another encoder, or was trained on the attacked texts."""
+        """Raise ValueError if the inverter is of another encoder, or was trained on the attacked texts."""
         super().check(study)
         attacker = study.inverters[self.inverter]
         if attacker.encoder != self.encoder:

@@ -31,7 +31,7 @@ class Bulk(Computed):
         return maker(self.model)[1]
 
     def check(self, study: Study) -> None:
-        """Raises ValueError if `model`, `workers` or `address` does not fit the other keys."""
+        """Raise ValueError if `model`, `workers` or `address` does not fit the other keys."""
         table, name = maker(self.model)
         needed = "encoders" if self.apply == "embed" else "translators"
         if table != needed:

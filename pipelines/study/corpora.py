@@ -56,7 +56,7 @@ class Corpus(Row):
     private: bool = False  # keep its texts and labels out of MLflow, the report and standard output
 
     def check(self, study: Study) -> None:
-        """Raises ValueError if the kind cannot be read from this source, or cannot be cut."""
+        """Raise ValueError if the kind cannot be read from this source, or cannot be cut."""
         if isinstance(self, VectorsCorpus):
             return
         source = getattr(self, "source", "")  # a field of every subclass

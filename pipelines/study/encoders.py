@@ -67,7 +67,7 @@ class Encoder(Pooled):
     rotation: int | None = None  # seed of a secret random orthogonal matrix that rotates every vector
 
     def check(self, study: Study) -> None:
-        """Raises ValueError if `model` names a model twice, no packaged one, or none that a hub can have."""
+        """Raise ValueError if `model` names a model twice, no packaged one, or none that a hub can have."""
         names = [str(part.model) for part in self.parts]
         if len({*names}) < len(names):
             raise ValueError(f".model: {self.model!r} names a model twice")
@@ -91,7 +91,7 @@ class Embed(Shared):
     encoder: EncoderName  # by which encoder
 
     def check(self, study: Study) -> None:
-        """Raises ValueError unless vectors without text meet an encoder with `source: given`."""
+        """Raise ValueError unless vectors without text meet an encoder with `source: given`."""
         given = study.encoders[self.encoder].source == "given"
         if given != (study.corpora[self.corpus].source == "vectors"):
             raise ValueError(": a corpus of vectors takes an encoder with `source: given`, and only that")
@@ -139,7 +139,7 @@ class Finetune(Shared):
         return self.start.endswith("scratch.py")
 
     def check(self, study: Study) -> None:
-        """Raises ValueError for a corpus of vectors without text, and for triplets that would lose words."""
+        """Raise ValueError for a corpus of vectors without text, and for triplets that would lose words."""
         if study.corpora[self.corpus].source == "vectors":
             raise ValueError(f".corpus: {self.corpus} has vectors and no texts")
         if self.augment and study.corpora[self.corpus].kind == "nli":
@@ -156,7 +156,7 @@ class Similarity(Computed):
     poolings: dict[str, Pooled] = {}  # others, by name, from the same pass
 
     def check(self, study: Study) -> None:
-        """Raises ValueError if a pooling is set for an encoder of several models."""
+        """Raise ValueError if a pooling is set for an encoder of several models."""
         _check_poolings("pooling", self.pooling or self.poolings, study.encoders[self.encoder])
 
 
@@ -169,7 +169,7 @@ class Transfer(Computed):
     seed: Seed = 0  # of the folds
 
     def check(self, study: Study) -> None:
-        """Raises ValueError for another kind of corpus, or poolings of an encoder of several models."""
+        """Raise ValueError for another kind of corpus, or poolings of an encoder of several models."""
         if study.corpora[self.corpus].kind not in ("tasks", "probes"):
             raise ValueError(f".corpus: {self.corpus} is neither of kind tasks nor of kind probes")
         _check_poolings("poolings", self.poolings, study.encoders[self.encoder])
@@ -192,7 +192,7 @@ class Geometry(Computed):
     limit: Annotated[int, Bounds(ge=16)] = 4096  # most texts
 
     def check(self, study: Study) -> None:
-        """Raises ValueError for an embedding of another corpus."""
+        """Raise ValueError for an embedding of another corpus."""
         for name in self.spaces:
             if (other := study.spaces()[name].corpus) != self.corpus:
                 raise ValueError(f".spaces: {name} has texts of {other}, not of {self.corpus}")

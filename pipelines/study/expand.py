@@ -137,7 +137,7 @@ def _without_slots(table: str, rows: Rows, study: Tables) -> Rows:
 
 
 def _check_slot(slot: str, table: str, row: Rows) -> None:
-    """Raises ValueError unless a slot that is not in `matrix` is a table that stands before `table`."""
+    """Raise ValueError unless a slot that is not in `matrix` is a table that stands before `table`."""
     earlier = TABLES[: TABLES.index(table)]
     if slot in TABLES and slot not in earlier:
         raise ValueError(f": table {slot} does not stand before {table}")

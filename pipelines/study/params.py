@@ -84,7 +84,7 @@ class Study(Row):
         return full
 
     def check_alone(self) -> None:
-        """Raises ValueError if the rows do not fit together."""
+        """Raise ValueError if the rows do not fit together."""
         if shared := self.align.keys() & self.align_jointly.keys():
             raise ValueError(f"align_jointly.{min(shared)}: a row of align has this name")
         for name, side in product(self.train_image_text, ("image", "text")):
@@ -185,7 +185,7 @@ def load(path: str | Path = "params.yaml") -> Study:
 
 
 def check_files(study: Study, where: str | Path = "params.yaml") -> None:
-    """Raises BadInput for the first path that DVC watches, that no stage makes, and that is missing."""
+    """Raise BadInput for the first path that DVC watches, that no stage makes, and that is missing."""
     for place, row in study.rows():
         for name, path in row.watched().items():
             if not maker(path)[0] and not os.path.exists(path):

@@ -19,7 +19,7 @@ class Published(Row):
     of: Annotated[str, matching(r"\w+(\.[\w@-]+){2,}", "is not `verb.row.measure`")] | None = None
 
     def check(self, study: Study) -> None:
-        """Raises ValueError if `of` names a verb or a row that is missing."""
+        """Raise ValueError if `of` names a verb or a row that is missing."""
         if self.of:
             verb, row, *_ = self.of.split(".")
             known(".of", verb, study.table_by_verb(), "verb")

@@ -104,7 +104,7 @@ def _misread(scalar: yaml.ScalarNode) -> str:
 
 
 def check_names(tree: dict[str, Any]) -> None:
-    """Raises ValueError for a row name that is not safe, or that differs from another only in case."""
+    """Raise ValueError for a row name that is not safe, or that differs from another only in case."""
     for table, rows in tree.items():
         folded: dict[str, str] = {}
         for name in rows if isinstance(rows, dict) else ():

@@ -58,7 +58,7 @@ class Mark:
     """Mark a field that names a row, or a path that a row may make."""
 
     def check(self, where: str, value: Any, study: Study) -> None:
-        """Raises ValueError if the row is missing."""
+        """Raise ValueError if the row is missing."""
         raise NotImplementedError
 
 
@@ -73,7 +73,7 @@ class Ref(Mark):
     kind: str | None = None
 
     def check(self, where: str, value: str | tuple[str, ...] | None, study: Study) -> None:
-        """Raises ValueError if the row is missing or of another kind."""
+        """Raise ValueError if the row is missing or of another kind."""
         rows = study.table(self.table)
         for name in (value,) if isinstance(value, str) else value or ():
             known(where, name, rows)
@@ -114,7 +114,7 @@ class WatchedPath(Mark):
     """Mark a path that DVC watches. In a folder of MAKERS, such as data/trained/<row>, it needs that row."""
 
     def check(self, where: str, value: Any, study: Study) -> None:
-        """Raises ValueError if the row that makes it is missing, or if no file system accepts the path."""
+        """Raise ValueError if the row that makes it is missing, or if no file system accepts the path."""
         if any(c < " " for c in value) or any(len(os.fsencode(part)) > 255 for part in value.split("/")):
             fault = "a name in it is too long, or has control characters"
             raise ValueError(f"{where}: {value[:20]!r}... is no path: {fault}")
@@ -144,7 +144,7 @@ class Row(BaseModel):
         return self
 
     def check_alone(self) -> None:
-        """Raises ValueError if the row's values contradict each other."""
+        """Raise ValueError if the row's values contradict each other."""
 
     @classmethod
     def references(cls) -> list[tuple[str, Mark]]:
@@ -158,12 +158,12 @@ class Row(BaseModel):
         return {key: getattr(self, key) for key in watched}
 
     def check_references(self, study: Study) -> None:
-        """Raises ValueError, as `check`, if a marked field names a row that is not in the study."""
+        """Raise ValueError, as `check`, if a marked field names a row that is not in the study."""
         for name, mark in self.references():
             mark.check(f".{name}", getattr(self, name), study)
 
     def check(self, study: Study) -> None:
-        """Raises ValueError if the row contradicts a row that it names. `check_references` ran first.
+        """Raise ValueError if the row contradicts a row that it names. `check_references` ran first.
 
         The message begins with `.<key>: ` or `: `: `Study` puts the row's place before it.
         """
@@ -224,7 +224,7 @@ def refuse_unknown_keys(given: Any, names: Iterable[str], also: Iterable[str] = 
 
 
 def known(where: str, name: str, rows: Iterable[str], what: str = "row") -> None:
-    """Raises ValueError, with the nearest name, if there is no row of this name."""
+    """Raise ValueError, with the nearest name, if there is no row of this name."""
     if name not in rows:
         raise ValueError(f"{where}: there is no {what} {name!r}{nearest(name, rows)}")
 

@@ -156,7 +156,7 @@ class AlignJointly(Fitted):
         return name if table == "translators" else ""
 
     def check(self, study: Study) -> None:
-        """Raises ValueError if `paired` or `start` does not fit."""
+        """Raise ValueError if `paired` or `start` does not fit."""
         corpora = {study.spaces()[space].corpus for space in self.paired}
         if len(corpora) > 1 or not {*self.paired} <= {*self.spaces}:
             raise ValueError(".paired: some of `spaces`, all of one corpus, are needed")
@@ -207,7 +207,7 @@ class Translated(Computed):
     split: str | None = "test"  # None: every row of the corpus
 
     def check(self, study: Study) -> None:
-        """Raises ValueError if a side is not of the translator's encoder, or if the corpora differ."""
+        """Raise ValueError if a side is not of the translator's encoder, or if the corpora differ."""
         spaces, fitted = study.spaces(), study.translators()[self.translator]
         for side in ("source", "target"):
             name = getattr(self, side)

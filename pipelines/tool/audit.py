@@ -359,7 +359,7 @@ def fingerprint_share(vectors: Tensor, fingerprint: Fingerprint) -> float:
 def identify_or_fit(
     vectors: Tensor, known: Tensor, fingerprint: Fingerprint, quick: bool, seed: int
 ) -> Fitted:
-    """Return a translator of the vectors to the space of the known ones.
+    """Return a translator of the vectors to the space of the known ones, and how it was judged.
 
     If the fingerprint of the known ones names the vectors, it is the identity between centred vectors. Else
     fit without a pair, and judge by a replicate (`core.verdict.part_for_replicate`): first with 30 candidate

@@ -25,7 +25,7 @@ WRITTEN = (".parquet", ".arrow", ".npy")
 
 
 def check_choices(args: Namespace) -> None:
-    """Raises BadInput for --column or --collection if no file of the command has any to choose from."""
+    """Raise BadInput for --column or --collection if no file of the command has any to choose from."""
     names = ("dump", "old", "new", "source", "target", "queries", "old_queries")
     paths = [located(given) for name in names if (given := getattr(args, name, None))]
     for option, has in (("column", formats.has_columns), ("collection", formats.has_collections)):
@@ -63,7 +63,7 @@ def left_out(path: Path, source: Stored) -> list[str]:
 
 
 def check_output(path: Path, source: Stored, inputs: Sequence[str]) -> None:
-    """Raises BadInput, before any work, if `write` cannot write the file or would change one of the `inputs`.
+    """Raise BadInput, before any work, if `write` cannot write the file or would change one of the `inputs`.
 
     Raise it also for a source that cannot be read.
     """

@@ -24,7 +24,7 @@ def run(args: Namespace) -> Answer:
 
 
 def check_full(path: Path) -> None:
-    """Raises BadInput if params.yaml lacks a table or a key that a file of studies/ may: DVC needs all."""
+    """Raise BadInput if params.yaml lacks a table or a key that a file of studies/ may: DVC needs all."""
     written = read(path)
     for table, rows in expand(written).items():
         if table not in written:

@@ -59,7 +59,7 @@ def number(text: str | None) -> float:
 
 @contextmanager
 def quiet(where: str | Path, what: str) -> Iterator[None]:
-    """Raises BadInput for a library's error about a file of texts.
+    """Raise BadInput for a library's error about a file of texts.
 
     It gives the kind of error and its line, but not the library's message, which may quote a private text.
     """

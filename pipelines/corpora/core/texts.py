@@ -130,7 +130,7 @@ def empty(column: pl.Series) -> pl.Series:
 
 
 def refuse(frame: pl.DataFrame, bad: pl.Series, where: str, what: str) -> None:
-    """Raises BadInput if the mask `bad` marks any row. The message says what is wrong, and the first row."""
+    """Raise BadInput if the mask `bad` marks any row. The message says what is wrong, and the first row."""
     if bad.any():
         row = int(bad.arg_max() or 0)
         raise BadInput(f"{where}: {bad.sum()} {what}, the first is row {row} (id {frame['id'][row]!r})")

@@ -77,7 +77,7 @@ def _drawn(ids: pl.Series, p: PathCorpus, labels: dict[str, list[str]] | None) -
 
 
 def _check_packed(file: Path) -> None:
-    """Raises BadInput for a gzip file that unpacks to far more than text does; read it piece by piece."""
+    """Raise BadInput for a gzip file that unpacks to far more than text does; read it piece by piece."""
     if file.suffix.lower() != ".gz":
         return
     most = PACKED * file.stat().st_size + 2**20

@@ -151,7 +151,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _check_json(path: Path) -> None:
-    """Raises BadInput for the first line that is no JSON object, or that would take polars hours.
+    """Raise BadInput for the first line that is no JSON object, or that would take polars hours.
 
     Raise it also for a file without lines.
     """
@@ -175,7 +175,7 @@ def _check_json(path: Path) -> None:
 
 
 def _refuse(constant: str) -> None:
-    """Raises ValueError for NaN and Infinity, which Python reads and JSON lacks."""
+    """Raise ValueError for NaN and Infinity, which Python reads and JSON lacks."""
     raise ValueError(constant)
 
 

@@ -247,7 +247,7 @@ def _tables(base: sqlite3.Connection) -> dict[str, str]:
 
 
 def _check_plain(path: Path, made: dict[str, str], names: Iterable[str]) -> None:
-    """Raises BadInput for what is no plain table: a view may have rows without end."""
+    """Raise BadInput for what is no plain table: a view may have rows without end."""
     for name in names:
         if not made.get(name, "").upper().startswith("CREATE TABLE"):
             raise BadInput(f"{path}: there is no table {name}")
