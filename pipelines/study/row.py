@@ -54,16 +54,8 @@ Text = Annotated[str, Field(min_length=1)]
 Several = Annotated[int, Bounds(ge=2)]
 
 
-class Mark:
-    """Mark a field that names a row, or a path that a row may make."""
-
-    def check(self, where: str, value: Any, study: Study) -> None:
-        """Raise ValueError if the row is missing."""
-        raise NotImplementedError
-
-
 @dataclass(frozen=True)
-class Ref(Mark):
+class Ref:
     """Mark a field that holds the name of a row of `table`, a tuple of such names, or None.
 
     table: a name that `Study.table` takes; kind: the kind of corpus that is needed.
@@ -110,7 +102,7 @@ def maker(path: str) -> Maker:
 
 
 @dataclass(frozen=True)
-class WatchedPath(Mark):
+class WatchedPath:
     """Mark a path that DVC watches. In a folder of MAKERS, such as data/trained/<row>, it needs that row."""
 
     def check(self, where: str, value: Any, study: Study) -> None:
@@ -124,6 +116,7 @@ class WatchedPath(Mark):
             known(where, name, {**joint, **study.table(table)})
 
 
+Mark = Ref | WatchedPath
 Watched = Annotated[str, Field(min_length=1), WatchedPath()]  # a path that DVC watches for changes
 
 
