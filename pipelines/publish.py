@@ -69,14 +69,15 @@ def publish(name: str, seed: int | None, study: params.Study) -> str:
     joint = "align_jointly" if "/" in name else "align"
     verb = "finetune" if isinstance(row, Finetune) else joint
     stage = f"{verb}@{name.partition('/')[0]}"
-    if stage in intact.outdated(study.stages()):
+    outdated = intact.outdated(study.stages())
+    if stage in outdated:
         raise BadInput(f"{stage} ran with other settings or inputs: `dvc repro {stage}` first")
     # Libraries write to stderr; the command prints one line.
     with TemporaryDirectory() as folder, redirect_stderr(io.StringIO()):
         if isinstance(row, Finetune):
             model = _encoder(name, row, seed, study)
         else:
-            model = _translator(name, row, seed, study, Path(folder) / "translator")
+            model = _translator(name, row, seed, study, outdated, Path(folder) / "translator")
         called = name.replace("/", "+")  # MLflow allows no slash, and a row's name has no plus
         try:
             number = _register(called, verb, row, model, study)
@@ -145,7 +146,9 @@ def _as_locked(*paths: Path) -> bool:
 # ---------------------------------------------------------------- translators
 
 
-def _translator(name: str, row: Align, seed: int | None, study: params.Study, copy: Path) -> Model:
+def _translator(
+    name: str, row: Align, seed: int | None, study: params.Study, outdated: list[str], copy: Path
+) -> Model:
     """Describe the translator of one seed, as a copy of its files. Without a seed, take the best verdict."""
     import mlflow.pyfunc
 
@@ -170,12 +173,14 @@ def _translator(name: str, row: Align, seed: int | None, study: params.Study, co
     about = _about(example, translator(example), NEEDS)
     served, artifacts = str(PACKAGE.parent / "scripts/served.py"), {"translator": str(copy)}
     log = partial(mlflow.pyfunc.log_model, python_model=served, artifacts=artifacts, **about)
-    return Model(log, tags, list(_evaluated(name, seed, folder, study)))
+    return Model(log, tags, list(_evaluated(name, seed, folder, study, outdated)))
 
 
-def _evaluated(name: str, seed: int, folder: Path, study: params.Study) -> Iterator[Measured]:
+def _evaluated(
+    name: str, seed: int, folder: Path, study: params.Study, outdated: list[str]
+) -> Iterator[Measured]:
     """Yield metrics of rows of `evaluate` that read exactly these files and kept their hub correction."""
-    md5, outdated = intact.md5_of(folder), intact.outdated(study.stages())
+    md5 = intact.md5_of(folder)
     for by, row in study.evaluate.items():
         read, results = _read_by(f"evaluate@{by}"), store.seeds_path(by)
         same = row.translator == name and row.hub_correction is None and read.get(str(folder)) == md5
