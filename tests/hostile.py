@@ -1,4 +1,6 @@
-"""Hostile files, and a child process with little memory that reads them: `python -m tests.hostile FOLDER`.
+"""Hostile files, and a child process with little memory that reads them.
+
+`python -m tests.hostile FOLDER BYTES` reads them.
 
 A name says who reads it: `<reader>-<what is wrong>.<suffix>`.
 """

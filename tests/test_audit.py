@@ -450,7 +450,7 @@ def some_texts(count, seed):
 
 
 @pytest.fixture
-def world(own_folder, monkeypatch):
+def world(monkeypatch):
     """In a folder with a dump and texts, return a function that audits it under a verdict of its own."""
     put("own.txt", "\n\n".join(some_texts(300, 0)))
     np.save("dump.npy", (secret_encoder(some_texts(400, 1)) @ rotation(16, 16, seeded(2))).numpy())
@@ -680,7 +680,7 @@ TARGETS = [
 
 
 @pytest.fixture
-def gated(own_folder, monkeypatch, capsys):
+def gated(monkeypatch, capsys):
     """Return a function that runs the command with targets, for its exit code and the lines it prints."""
     np.save("dump.npy", VECTORS)
     found = findings(**{"cells 4": (0.95, 0.1, 0.2), "cells 64": (0.9, 0.1, 0.1)})
@@ -811,7 +811,7 @@ def test_beside_each_count_is_its_floor():
 FAILED = Findings("dump", {"used": 300}, [Tried("one", 100, 0.1, "failed", 1.0, fingerprint_share=0.4)])
 
 
-def test_a_gate_says_what_a_failed_attack_does_not_compare(own_folder, monkeypatch, capsys):
+def test_a_gate_says_what_a_failed_attack_does_not_compare(monkeypatch, capsys):
     np.save("dump.npy", VECTORS)
     put("targets.yaml", "recall: 1")
     monkeypatch.setattr(audits, "audit", lambda *given: FAILED)
@@ -823,7 +823,7 @@ def leaking(what, found, of):
     return replace(findings(), leaks=[{"what": what, "found": found, "of": of, "floor": 0}])
 
 
-def test_true_texts_without_facts_do_not_hide_other_leaks(own_folder):
+def test_true_texts_without_facts_do_not_hide_other_leaks():
     found = findings()
     found.leaks.append({"what": "dates", "found": 0, "of": 0, "floor": 0})
     assert "![what leaks, and its floor]" in written(found)[1]

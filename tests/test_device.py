@@ -114,7 +114,7 @@ def clouds(d=24):
 
 # ---------------------------------------------------------------- align
 
-NETWORK = vec2vec.Settings(**QUICK["vec2vec"] | {"dropout": 0.0})
+VEC2VEC = vec2vec.Settings(**QUICK["vec2vec"] | {"dropout": 0.0})
 PAIRS = torch.tensor([[0, 0], [3, 3]])
 FITS = {name: partial(quick_fit, name) for name in QUICK} | {
     "wasserstein_procrustes": lambda x, y: quick_fit("wasserstein_procrustes", x, y, PAIRS, reflections=1),
@@ -154,8 +154,8 @@ def test_a_verdict_is_given_where_the_vectors_are(there):
 
 def test_a_step_of_vec2vec_never_waits(there):
     dims = {"source": 24, "target": 20}
-    here = Training(Vec2Vec(dims, **NETWORK.shape), dims, NETWORK)
-    moved = Training(copy.deepcopy(here.model).to(there.device), dims, NETWORK)
+    here = Training(Vec2Vec(dims, **VEC2VEC.shape), dims, VEC2VEC)
+    moved = Training(copy.deepcopy(here.model).to(there.device), dims, VEC2VEC)
     moved.discriminators.load_state_dict(here.discriminators.state_dict())
     x = {name: normalize(cloud[:32]) for name, cloud in zip(dims, clouds(), strict=True)}
     on_device = {name: rows.to(there.device) for name, rows in x.items()}

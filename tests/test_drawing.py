@@ -1,4 +1,4 @@
-"""Pictures are drawn from the tables that stages leave, and from nothing else."""
+"""Pictures are drawn from the tables and metrics that stages leave."""
 
 from pathlib import Path
 from unittest.mock import Mock

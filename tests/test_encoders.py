@@ -180,7 +180,7 @@ def test_float16_files_hold_the_rounded_vectors(folders):
     assert_array_equal(half, vectors(folders["bert"]).astype(np.float16))
 
 
-def test_every_packaged_encoder_can_be_fetched():
+def test_every_packaged_encoder_has_a_source():
     assert sources.WHEELS.keys() == PACKAGED.keys()
 
 

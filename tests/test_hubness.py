@@ -8,7 +8,7 @@ from torch.nn.functional import normalize
 from pipelines.aligners.core.hubness import InvertedSoftmax
 from pipelines.aligners.core.translator import Linear
 from pipelines.measures.vectors import centred_unit
-from tests.small import seeded
+from tests.small import normal, seeded
 from tests.test_aligners import SMALL, clouds, wasserstein
 
 
@@ -56,7 +56,7 @@ def test_inverted_softmax_ranks_better_and_hubs_lose_their_queries():
 
 def test_a_vector_that_is_an_anchor_is_corrected_by_the_others_alone():
     """In many dimensions at a high strength, where its own weight rounds to 1."""
-    x = torch.randn(1500, 300, generator=seeded(0))
+    x = normal(1500, 300)
     translator = InvertedSoftmax.around(Linear.of(torch.eye(300), x, x), x, 4.0)
     q, s = translator.anchors.double(), 4.0 / translator.deviation.double()
     others = (s * q @ q.T).fill_diagonal_(-torch.inf).softmax(1) @ q

@@ -110,7 +110,7 @@ UNUSABLE = (np.empty((0, 256)), np.zeros((3, 8)), np.full((3, 8), np.nan), np.fu
 @pytest.mark.parametrize("rows", UNUSABLE)
 def test_a_dump_without_a_vector_is_one_line(capsys, rows):
     np.save("dump.npy", rows)
-    refused(capsys, "identify", "dump.npy")
+    assert "no vector that is finite and not zero" in refused(capsys, "identify", "dump.npy")
 
 
 def test_a_spectrum_is_of_the_encoder_and_not_of_its_axes():

@@ -307,6 +307,8 @@ def test_voters_state_what_is_new_and_peculiar_to_them(monkeypatch):
 
 # ---------------------------------------------------------------- judge
 
+JUDGE = judge.Settings(endpoint="http://here/v1", model="m")
+
 
 @pytest.fixture
 def asked(monkeypatch, failing):
@@ -339,9 +341,8 @@ def failing():
 
 def test_the_judge_is_asked_once_and_remembers(asked, tmp_path, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", " key\n")
-    s = judge.Settings(endpoint="http://here/v1", model="m")
     for _ in range(2):
-        assert judge.judge(["ann is ill", "hello"], ["ann was ill", "bye"], s, tmp_path) == [True, False]
+        assert judge.judge(["ann is ill", "hello"], ["ann was ill", "bye"], JUDGE, tmp_path) == [True, False]
     assert len(asked) == 2
     body = json.loads(asked[0].data)
     assert (asked[0].full_url, body["model"]) == ("http://here/v1/chat/completions", "m")
@@ -349,42 +350,34 @@ def test_the_judge_is_asked_once_and_remembers(asked, tmp_path, monkeypatch):
     assert "ann was ill" in body["messages"][0]["content"]
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "line"),
-    [
-        ("http://127.0.0.1:1/v1", "no answer"),
-        ("http://[::1/v1", "no answer"),
-        ("http://localhost:port/v1", "no answer"),
-    ],
-)
-def test_a_judge_that_does_not_answer_is_one_line(endpoint, line, tmp_path, monkeypatch):
+@pytest.mark.parametrize("endpoint", ["http://127.0.0.1:1/v1", "http://[::1/v1", "http://localhost:port/v1"])
+def test_a_judge_that_does_not_answer_is_one_line(endpoint, tmp_path, monkeypatch):
     monkeypatch.setattr(judge.time, "sleep", lambda seconds: None)
-    with refusal(line):
+    with refusal("no answer"):
         judge.judge(["odd"], ["odd"], judge.Settings(endpoint, "m"), tmp_path)
 
 
 def test_no_answer_is_not_a_no(asked, tmp_path):
     with refusal("http://here/v1: no answer"):
-        judge.judge(["none"], ["none"], judge.Settings("http://here/v1", "m"), tmp_path)
+        judge.judge(["none"], ["none"], JUDGE, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 def test_an_answer_without_yes_or_no_counts_as_no(asked, tmp_path):
-    assert judge.judge(["odd"], ["odd"], judge.Settings("http://here/v1", "m"), tmp_path) == [False]
+    assert judge.judge(["odd"], ["odd"], JUDGE, tmp_path) == [False]
 
 
 def test_a_judge_is_asked_again_after_a_time_out_or_an_overload_only(asked, failing, tmp_path):
     def http(code):
         return HTTPError("http://here", code, "said", Message(), None)
 
-    s = judge.Settings("http://here/v1", "m")
     failing += [TimeoutError(), http(503)]
-    assert judge.judge(["ann"], ["ann"], s, tmp_path) == [True]
+    assert judge.judge(["ann"], ["ann"], JUDGE, tmp_path) == [True]
     for fatal, times in (([http(429)] * 3, 3), ([http(401)], 1)):
         asked.clear()
         failing[:] = fatal
         with refusal("no answer: HTTP Error"):
-            judge.judge(["hello"], ["bye"], s, tmp_path)
+            judge.judge(["hello"], ["bye"], JUDGE, tmp_path)
         assert len(asked) == times
 
 

@@ -63,6 +63,9 @@ def test_names_reach_the_program_as_they_were_typed(make, name):
 def test_the_study_is_checked_before_dvc_runs(make):
     names, study = ["-m", "pipelines.study", "names"], ["-m", "pipelines.tool", "validate", "params.yaml"]
     assert make("repro")[:3] == [names, study, ["-m", "scripts.repro"]]
+
+
+def test_audit_and_publish_need_one_variable(make):
     assert make("audit", "VECTORS=x") == [["-m", "pipelines.tool", "audit", "--", "x"]]
     assert make("publish", "ROW=x") == [["-m", "pipelines.publish", "x"]]
 

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from pipelines.aligners.core.translator import Identity
-from pipelines.aligners.core.verdict import Verdict
 from pipelines.corpora.sources.vectors import Stored
 from pipelines.fitting import arrays
 from pipelines.tool import __main__ as command
@@ -19,7 +18,7 @@ from pipelines.tool import migrate
 from pipelines.tool.benchmark import Moved
 from pipelines.tool.files import cloud
 from tests.small import put, two_encoders
-from tests.test_tool import PARTS, fit_quickly, refused, said
+from tests.test_tool import PARTS, fit_quickly, fits_with, refused, said
 
 TEXTS, TURNED = two_encoders()
 QRELS = "--qrels qrels.tsv"
@@ -72,8 +71,7 @@ def test_an_index_is_moved_without_pairs(capsys):
 
 @pytest.mark.parametrize(("label", "code"), [("doubtful", 0), ("failed", 3)])
 def test_a_doubtful_map_moves_and_a_failed_one_does_not(capsys, monkeypatch, label, code):
-    found = Identity(64, 64), Verdict(0.3, label, 0.3, 100), None
-    monkeypatch.setattr(arrays, "fit_parts", lambda *_, **__: found)
+    fits_with(monkeypatch, 64, 0.3, label, 0.3, 100)
     assert moved(capsys)[0] == code
     assert Path("moved.parquet").exists() == (code == 0)
 
@@ -176,8 +174,7 @@ def test_a_wrong_map_is_rarely_called_right_by_its_pairs():
 
 @pytest.mark.parametrize(("label", "code"), [("doubtful", 0), ("failed", 3)])
 def test_few_pairs_do_not_overrule_a_verdict(capsys, monkeypatch, label, code):
-    found = Identity(64, 64), Verdict(0.9, label, 0.9, 100), None
-    monkeypatch.setattr(arrays, "fit_parts", lambda *_, **__: found)
+    fits_with(monkeypatch, 64, 0.9, label, 0.9, 100)
     np.save("new.npy", TEXTS[:1500])  # the map is right
     assert command.main([*COMMAND.split(), "--pairs", "10"]) == code
     said = "2 held-out pairs do not prove it right or wrong: name more, if you can"
@@ -185,8 +182,7 @@ def test_few_pairs_do_not_overrule_a_verdict(capsys, monkeypatch, label, code):
 
 
 def test_pairs_of_other_texts_contradict_an_aligned_verdict(capsys, monkeypatch):
-    found = Identity(64, 64), Verdict(0.9, "aligned", 0.9, 100), None
-    monkeypatch.setattr(arrays, "fit_parts", lambda *_, **__: found)
+    fits_with(monkeypatch, 64, 0.9, "aligned", 0.9, 100)
     np.save("new.npy", TEXTS[1500:])
     assert command.main([*COMMAND.split(), "--pairs", "100"]) == 3
     out = capsys.readouterr().out
@@ -195,8 +191,7 @@ def test_pairs_of_other_texts_contradict_an_aligned_verdict(capsys, monkeypatch)
 
 
 def test_a_map_that_is_right_for_a_part_marks_it(capsys, monkeypatch):
-    found = Identity(64, 64), Verdict(0.99, "partial", 0.6, 100, 0.5), PARTS
-    monkeypatch.setattr(arrays, "fit_parts", lambda *_, **__: found)
+    fits_with(monkeypatch, 64, 0.99, "partial", 0.6, 100, 0.5, parts=PARTS)
     assert moved(capsys)[0] == 0
     right = TEXTS[:1500, 0] > TEXTS[:1500, 1]
     assert (pl.read_parquet("moved.parquet")["aligned"].to_numpy() == right).all()

@@ -11,7 +11,7 @@ from pipelines.encoders.query import as_function
 from pipelines.evaluate import Search
 from pipelines.measures import retrieval, summary
 from pipelines.runtime import store
-from tests.small import put, refusal, run_stage, static_encoder, study_of, write_translator
+from tests.small import put, refusal, run_stage, seeded, static_encoder, study_of, write_translator
 from tests.test_corpora import beir
 
 
@@ -32,7 +32,7 @@ def test_the_numbers_are_trec_evals():
 
 
 def test_of_equal_documents_the_greater_id_is_first():
-    generator = torch.Generator().manual_seed(0)
+    generator = seeded()
     for _ in range(20):
         query, documents = (torch.randn(n, 384, generator=generator) for n in (1, 999))
         documents[0] = documents[998] = query[0]

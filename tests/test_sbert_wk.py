@@ -15,7 +15,7 @@ from pipelines.contrastive import scratch
 from pipelines.encoders import layers, pooling, sbert_wk
 from pipelines.encoders.loading import load
 from pipelines.study import Encoder, Network
-from tests.small import TEXTS, refusal, seeded
+from tests.small import TEXTS, refusal, seeded, write_model
 
 
 def hidden(layers, batch, tokens, dim, seed=0, change=0.4):
@@ -59,7 +59,7 @@ def test_sbert_wk_is_its_reference_in_any_batch_and_window(count, window, length
 
 
 def test_a_device_without_float64_is_refused(transformer, tmp_path):
-    SentenceTransformer(modules=[transformer], device="cpu").save(str(tmp_path))
+    write_model(tmp_path, transformer)
     row = Encoder(path="x", source="path", pooling="sbert-wk")
     with refusal("mps has no float64, which sbert-wk needs; take cpu or cuda$"):
         load(tmp_path, row, torch.device("mps"))

@@ -38,8 +38,11 @@ from tests.small import (
     run_stage,
     study_of,
     write_corpus,
+    write_model,
     write_pairs,
 )
+
+SIZES = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
 
 
 @pytest.mark.parametrize("weight", [None, 0.0, 2.0])
@@ -75,8 +78,7 @@ def test_two_views_differ_by_independent_dropout_masks_only(model, dropout, mask
 
 
 def test_dropout_is_also_set_where_attention_keeps_it_as_a_number():
-    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    config = ModernBertConfig(vocab_size=9, pad_token_id=0, attention_dropout=0.9, **sizes)
+    config = ModernBertConfig(vocab_size=9, pad_token_id=0, attention_dropout=0.9, **SIZES)
     network, ids = ModernBertModel(config).train(), torch.arange(1, 9)[None]
     simcse.set_dropout(network, 0.0)
     assert torch.equal(*(network(ids).last_hidden_state for _ in range(2)))
@@ -195,7 +197,7 @@ def test_seeds_halves_and_settings_matter(corpora):
 )
 def test_only_a_layer_of_the_same_width_with_tanh_is_a_head(model, tmp_path, width, activation, is_head):
     layer = Dense(16, width, activation_function=getattr(torch.nn, activation)())
-    SentenceTransformer(modules=[*model, layer], device="cpu").save(str(tmp_path), create_model_card=False)
+    write_model(tmp_path, *model, layer)
     row = Mock(start=str(tmp_path), from_scratch=False, network=None)
     assert bool(finetune.start(row, [], tmp_path)[1]) == is_head
 
@@ -244,8 +246,7 @@ def test_bad_rows_are_named(corpora, row, message):
 
 def test_mlm_needs_embeddings_as_wide_as_the_layers(corpora):
     scratch.network(TEXTS, Network(**NETWORK), 0, Path("narrow"))  # for its tokenizer
-    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    ElectraModel(ElectraConfig(embedding_size=8, vocab_size=300, **sizes)).save_pretrained("narrow")
+    ElectraModel(ElectraConfig(embedding_size=8, vocab_size=300, **SIZES)).save_pretrained("narrow")
     with refusal("mlm 0.1: narrow has embeddings of 8 dimensions, but layers of 16"):
         run(start="narrow", network=None, mlm=0.1)
 

@@ -43,6 +43,12 @@ FIT_QUICKLY = dict(clusters=40, repeats=[30], rounds=[500] * 5, refinements=20, 
 COMMANDS = ("audit", "identify", "translate", "migrate", "validate", "ls", "doctor")
 
 
+def fits_with(monkeypatch, d, *verdict, parts=None):
+    """Let every fit return the identity of `d` dimensions with this verdict."""
+    found = Identity(d, d), Verdict(*verdict), parts
+    monkeypatch.setattr(arrays, "fit_parts", lambda *_, **__: found)
+
+
 def fit_quickly(monkeypatch):
     """Let commands fit their maps in few steps."""
     monkeypatch.setattr(arrays, "fit_parts", partial(arrays.fit_parts, **FIT_QUICKLY))
@@ -260,8 +266,7 @@ def test_a_map_is_fitted_applied_and_judged_on_files(own_folder, monkeypatch, ca
 
 def test_a_failed_fit_advises_what_its_user_can_do(own_folder, monkeypatch, capsys):
     np.save("a.npy", np.eye(9))
-    found = Identity(9, 9), Verdict(0.0, "failed", 0.1, 50, 0.0), None
-    monkeypatch.setattr(arrays, "fit_parts", lambda *_, **__: found)
+    fits_with(monkeypatch, 9, 0.0, "failed", 0.1, 50, 0.0)
     assert main(["translate", "fit", "a.npy", "a.npy", "--out", "map"]) == 0
     out = capsys.readouterr().out
     assert "failed (agreement 0.10); to try: more texts on both sides, more --restarts" in out

@@ -90,7 +90,7 @@ def killed(settings, folder):
 
 # ---------------------------------------------------------------- losses, against numpy in float64
 
-# The two tests of the released steps and of the paper's objective have the others
+# The tests of the released steps and of the paper's objective check the other losses
 
 L, M = np.random.default_rng(0).normal(size=(2, 9, 1))
 

@@ -15,7 +15,6 @@ from pipelines.aligners.core import verdict
 from pipelines.aligners.core.parts import Parts, judge_parts
 from pipelines.aligners.core.translator import Linear
 from pipelines.aligners.core.verdict import FEW, MIDDLE, RIGHT, agreement, dimensions, judge, verdict_of
-from pipelines.runtime.errors import BadInput
 from tests.small import ROOT, normal, put, refusal, rotation, seeded
 from tests.test_aligners import clouds, wasserstein
 
@@ -75,7 +74,7 @@ def test_of_more_vectors_a_sample_is_judged_and_of_fewer_all(monkeypatch):
 
 def test_a_translator_into_another_width_is_refused():
     x, y = normal(50, 6), normal(50, 8)
-    with pytest.raises(BadInput, match="Linear: translations have 6 dimensions, target vectors 8"):
+    with refusal("Linear: translations have 6 dimensions, target vectors 8"):
         judge(x, Linear.of(torch.eye(6), x, x), y, [])
 
 
@@ -197,16 +196,14 @@ def test_the_labels_of_all_studies_stand_in_the_log():
     ("program", "words"),
     [(few, "a b"), (calibration, "fit no.csv"), (calibration, "count no.json")],
 )
-def test_a_benchmark_of_files_that_are_not_there_is_one_line(program, words, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_benchmark_of_files_that_are_not_there_is_one_line(program, words, own_folder, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["program", *words.split()])
     with pytest.raises(SystemExit, match=r"^.*[Nn]o such file.*$"):
         program.main()
 
 
 @pytest.mark.parametrize("words", ["fit a.md", "count a.md", "count a.json"])
-def test_the_benchmark_of_the_verdict_names_a_file_that_it_cannot_read(words, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_benchmark_of_the_verdict_names_a_file_that_it_cannot_read(words, own_folder, monkeypatch):
     put("a.md", "# a page, of\nmore, commas\n")
     put("a.json", "{}")  # of a study that is not there
     monkeypatch.setattr(sys, "argv", ["program", *words.split()])
