@@ -12,6 +12,7 @@ import torch
 from pipelines.aligners.core.hubness import InvertedSoftmax
 from pipelines.aligners.core.translator import Linear, load_seeds, save
 from pipelines.runtime import store
+from pipelines.runtime.files import draft_of
 from tests.small import normal, put, refusal, write_corpus, write_embeddings
 
 pytestmark = pytest.mark.usefixtures("own_folder")
@@ -98,6 +99,13 @@ def test_a_stage_started_twice_is_refused():
     put(folder.parent / ".DS_Store", "of no stage")
     with work():
         pass  # the lock is gone with the block
+
+
+def test_drafts_that_a_killed_process_left_are_no_output():
+    put("work/pair/seed-0.json", "{}")
+    put(draft_of(Path("work/pair/seed-0.json")), "{")
+    store.publish_folder(Path("work"), Path("out"))
+    assert [path for path in Path("out").rglob("*") if path.is_file()] == [Path("out/pair/seed-0.json")]
 
 
 def test_work_is_named_after_the_bytes_of_its_inputs(tmp_path):

@@ -332,14 +332,15 @@ def read_only(array: np.ndarray) -> torch.Tensor:
 def publish_folder(folder: Path, path: Path) -> None:
     """Copy a finished folder to a draft, then put the draft in the place of `path`.
 
-    Raises BadInput if the disk is full.
+    Drafts of files that a killed process left in the folder are not copied. Raises BadInput if the disk is
+    full.
     """
     draft = draft_of(path)
     with writing(path):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             shutil.rmtree(draft, ignore_errors=True)  # of a killed process that had the same id
-            shutil.copytree(folder, draft)
+            shutil.copytree(folder, draft, ignore=shutil.ignore_patterns(".*.part"))
             shutil.rmtree(path, ignore_errors=True)
             draft.replace(path)
         finally:
