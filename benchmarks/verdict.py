@@ -83,7 +83,7 @@ def one_draw(study: params.Study, spaces: dict[str, store.Embeddings], draw: ran
         passes=8,
         groups=1,
         equalise=0,
-        reflections=0,
+        rotations=0,
     )
     fits = [partial(aligner.fit, data.source, data.target, settings, seed) for seed, data in enumerate(drawn)]
     fitted = side_by_side(fits)

@@ -61,7 +61,7 @@ QUICK = {  # settings of every aligner that fit in a moment; a new aligner needs
         "rounds": [100],
         "refinements": 1,
         "passes": 1,
-        "reflections": 0,
+        "rotations": 0,
     },
     "vec2vec": {"width": 16, "disc_width": 16, "steps": 2, "batch": 16, "log_every": 1},
 }

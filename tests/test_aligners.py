@@ -17,9 +17,18 @@ from pipelines.aligners import identity, network, vec2vec, wasserstein_procruste
 from pipelines.aligners.core.aligner import missing
 from pipelines.aligners.core.cloud import spectral
 from pipelines.aligners.core.translator import load
-from pipelines.aligners.wasserstein_procrustes import Settings, candidates, divided, equalised, refine
+from pipelines.aligners.wasserstein_procrustes import (
+    ROTATED_AXES,
+    ROTATED_FROM,
+    Settings,
+    better_rotated,
+    candidates,
+    divided,
+    equalised,
+    refine,
+    rotated,
+)
 from pipelines.aligners.wasserstein_procrustes.candidates import agreements, children, distinct_maps, evolve
-from pipelines.aligners.wasserstein_procrustes.reflections import ReflectionCost, reflected
 from pipelines.aligners.wasserstein_procrustes.sides import REFINEMENT_POWER, Sides, couple
 from pipelines.measures.vectors import centred_unit
 from pipelines.study import settings_of, translation
@@ -221,32 +230,30 @@ def test_one_matrix_of_the_smaller_space_reads_both_ways():
     assert not torch.allclose(there.map, wasserstein(source, target, settings=plain).map, atol=1e-4)
 
 
-def test_a_reflected_direction_is_found():
+def test_random_rotations_repair_reflected_directions():
     X, Y, W = unit_clouds(16)
-    v = torch.linalg.eigh(X.T @ X)[1][:, [-3, -5]].sum(1) / 2**0.5
-    wrong = W - 2 * torch.outer(v, v @ W)
-    found = reflected(X, Y, wrong, 30, seeded())
-    assert 0 < len(found) <= 6
-    assert min((map - W).norm() for map in found) < 1 < (wrong - W).norm()
+    axes = torch.linalg.eigh(X.T @ X)[1][:, -5:-2]
+    wrong = W - 2 * axes @ axes.T @ W
+    sides = sides_of(X, Y)
+
+    def cosine(map):
+        return float((X @ spectral(map) * (X @ W)).sum(1).mean())
+
+    [refined] = sides.refined([wrong], 500, "refine", 40)
+    assert cosine(refined) < 0.5
+    assert cosine(better_rotated(sides, refined, 12)) > 0.97
+    assert better_rotated(sides, W, 12) is None
 
 
-def test_the_cost_of_a_reflection_and_its_slope_are_exact():
-    a, b, logits = (normal(*size).double() / 9 for size in ((5, 3), (7, 3), (5, 7)))
-    cost = ReflectionCost(logits, a, b, 3)
-
-    def soft(v):
-        scores = logits - 6 * torch.outer(a @ v, b @ v)
-        return sum(scores.logsumexp(side).mean() for side in (0, 1)) / 6
-
-    v = torch.rand(4, 3).double() / 2
-    value, slope = cost(v)
-    assert_close(value, torch.stack([soft(0 * row) - soft(row) for row in v]))
-    assert_close(slope, torch.stack([-torch.func.grad(soft)(row) for row in v]))
-    # right to the second order of (a v)(b v)': the rest, of order six in v, falls 64 times if v is halved
-    series = cost.series()
-    rest, of_half = ((cost(scale * v)[0] - series(scale * v)[0]).abs() for scale in (2, 1))
-    assert (40 * of_half < rest).all()
-    assert_close(series(v)[1], torch.func.vmap(torch.func.grad(lambda row: series(row[None])[0][0]))(v))
+def test_a_random_rotation_moves_a_few_leading_axes():
+    X, Y, W = unit_clouds(40)
+    axes = torch.linalg.eigh(X.T @ X)[1].flip(1)
+    turned = rotated(sides_of(X, Y), W)
+    assert_close(turned @ turned.T, torch.eye(40), atol=1e-5, rtol=0)
+    change = (axes.T @ (turned - W)).norm(dim=1)
+    moved = (change > 1e-3).nonzero()[:, 0]
+    assert moved[-1] - moved[0] == len(moved) - 1 == ROTATED_AXES - 1
+    assert moved[-1] < ROTATED_FROM
 
 
 @pytest.mark.parametrize(("sign", "times"), [(1, 2), (-1, 1)])
@@ -261,7 +268,7 @@ def test_step_3_is_repeated_only_from_a_better_map(monkeypatch, sign, times):
     monkeypatch.setattr(candidates, "compete", lambda *_: [-W])
     monkeypatch.setattr(wasserstein_procrustes, "refine", refine)
     monkeypatch.setattr(Sides, "refined", lambda self, maps, *_: maps)
-    monkeypatch.setattr(wasserstein_procrustes, "reflected", lambda *_: [sign * W])
+    monkeypatch.setattr(wasserstein_procrustes, "rotated", lambda *_: sign * W)
     wasserstein(source, target, settings=replace(SMALL, groups=1, equalise=0))
     assert len(starts) == times
     assert all(torch.allclose(start, W, atol=1e-5) for start in starts[1:])

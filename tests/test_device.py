@@ -117,7 +117,7 @@ def clouds(d=24):
 VEC2VEC = vec2vec.Settings(**QUICK["vec2vec"] | {"dropout": 0.0})
 PAIRS = torch.tensor([[0, 0], [3, 3]])
 FITS = {name: partial(quick_fit, name) for name in QUICK} | {
-    "wasserstein_procrustes": lambda x, y: quick_fit("wasserstein_procrustes", x, y, PAIRS, reflections=1),
+    "wasserstein_procrustes": lambda x, y: quick_fit("wasserstein_procrustes", x, y, PAIRS, rotations=1),
     "vec2vec": partial(quick_fit, "vec2vec", dropout=0.0),
     "least_squares": partial(quick_fit, "procrustes", map="least_squares"),
     "singular": partial(quick_fit, "procrustes", map="least_squares", ridge=0.0),
@@ -128,8 +128,7 @@ FITS = {name: partial(quick_fit, name) for name in QUICK} | {
 @pytest.mark.parametrize("name", FITS)
 def test_an_alignment_happens_where_its_vectors_are(name, there, tmp_path, monkeypatch):
     monkeypatch.setattr(network, "DROPOUT", 0.0)
-    monkeypatch.setattr(wasserstein_procrustes, "SEARCHES", 1)
-    monkeypatch.setattr("pipelines.aligners.wasserstein_procrustes.reflections.STEPS", (2, 2))
+    monkeypatch.setattr(wasserstein_procrustes, "ROTATED_STEPS", 2)
     x, y = clouds()
     here = FITS[name](x, y).eval()
     a, b = there.move(x, y)

@@ -65,7 +65,7 @@ def test_a_vector_that_is_an_anchor_is_corrected_by_the_others_alone():
 
 
 def test_a_fit_bends_where_there_are_many_dimensions():
-    settings = replace(SMALL, refinements=3, passes=1, reflections=0)
+    settings = replace(SMALL, refinements=3, passes=1, rotations=0)
     assert type(wasserstein(*clouds(10, 10)[:2], settings=settings)) is Linear
     many = wasserstein(*pairs(d=64), settings=settings)
     assert isinstance(many, InvertedSoftmax)

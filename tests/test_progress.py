@@ -29,7 +29,7 @@ LONGER = {  # so that every phase has its line
     "network": {},
     "mini_vec2vec": {},
     "rosetta": {},
-    "wasserstein_procrustes": {"refinements": 2, "reflections": 1},
+    "wasserstein_procrustes": {"refinements": 2, "rotations": 1},
     "vec2vec": {"starts": (2, 1), "start_axes": (4, 4), "start_steps": 1},
 }
 

@@ -15,7 +15,7 @@ from tests.small import ROOT, SenderThread, blocks, completed, copied, put, read
 from tests.test_track import runs
 
 FIT = {"source": "a", "target": "b", "aligner": "wasserstein_procrustes", "clusters": 4, "repeats": [3]}
-FIT |= {"restarts": 2, "rounds": [60], "refinements": 8, "passes": 1, "reflections": 0}
+FIT |= {"restarts": 2, "rounds": [60], "refinements": 8, "passes": 1, "rotations": 0}
 STUDY = {
     "study": "tiny",
     "corpora": {

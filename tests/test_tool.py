@@ -39,7 +39,7 @@ from pipelines.tool.files import two_files
 from tests.small import ROOT, completed, put, refusal, two_encoders, write_yaml
 
 PARTS = Parts(torch.zeros(64), torch.eye(2, 64), torch.tensor([True, False]))
-FIT_QUICKLY = dict(clusters=40, repeats=[30], rounds=[500] * 5, refinements=20, passes=2, reflections=0)
+FIT_QUICKLY = dict(clusters=40, repeats=[30], rounds=[500] * 5, refinements=20, passes=2, rotations=0)
 COMMANDS = ("audit", "identify", "translate", "migrate", "validate", "ls", "doctor")
 
 

@@ -69,7 +69,7 @@ def fit(
     >>> of = random.choice(40, 3000, p=shares / shares.sum())
     >>> texts = (topics[of] + 0.5 * random.normal(size=(3000, 64))) * np.linspace(2, 0.5, 64)
     >>> rotation, _ = np.linalg.qr(random.normal(size=(64, 64)))
-    >>> quick = dict(clusters=40, repeats=[30], refinements=20, passes=2, reflections=0, restarts=0)
+    >>> quick = dict(clusters=40, repeats=[30], refinements=20, passes=2, rotations=0, restarts=0)
     >>> translator, verdict = fit(texts[:1500], texts[1500:] @ rotation, **quick)
     >>> translator(texts[:5]).shape
     (5, 64)

@@ -23,9 +23,9 @@ If the source mixes several encoders, the map is fitted to the vectors of one (`
      `groups` and `equalise`.
    `equalise`: the map is fitted to a cross-covariance in which the principal axes of both sides weigh more
      alike.
-   `reflections`: copies of the map with one direction reflected (reflections.py) are refined beside it. The
-     search goes on from a copy that couples better. If there was one, the second half of the refinements
-     and all passes are repeated.
+   `rotations`: some leading axes of the source are rotated at random, and the rotated maps are refined
+     beside the map itself. The search goes on from a map that couples better, as in basin hopping (Wales and
+     Doye 1997). If there was one, the second half of the refinements and all passes are repeated.
 4  The orthogonal map gives the best retrieval ranks. The least-squares map of the couplings has the highest
    cosine. Return a map in between (`between`), with a correction for hubs (`core.hubness`).
 
@@ -49,7 +49,6 @@ from pipelines.aligners.core.matching import draw
 from pipelines.aligners.core.mixture import one_encoder
 from pipelines.aligners.core.translator import Linear, Translator
 from pipelines.aligners.wasserstein_procrustes.candidates import best_candidate
-from pipelines.aligners.wasserstein_procrustes.reflections import reflected
 from pipelines.aligners.wasserstein_procrustes.settings import Settings
 from pipelines.aligners.wasserstein_procrustes.sides import (
     LEAST,
@@ -79,11 +78,12 @@ GROUP_LEAST = 300  # mean number of vectors of a group: smaller ones harm
 UNGROUPED_BATCH = 3000  # vectors per side of a refinement without groups
 # Leave groups out if this raises the mean cosine by this factor; real texts gave at most 1.04
 UNGROUPED_GAIN = 1.05
-REFLECTED_BATCH = 2000  # vectors per side of a refinement of reflected maps
-# A reflection must raise the mean cosine by this factor; a useless reflection rarely raises it that much
-REFLECTED_GAIN = 1.001
-SEARCHES = 8  # largest number of searches for a direction to reflect
-MISSES = 3  # stop after this many searches in a row without a gain
+ROTATED_AXES, ROTATED_FROM = 12, 32  # neighbouring axes that one map rotates, of so many leading axes
+ROTATED = 24  # rotated maps of a round
+ROTATED_BATCH, ROTATED_STEPS = 2000, 20  # vectors per side of a refinement of rotated maps, and its steps
+# A rotation must raise the mean cosine by this factor: one that ends at the same map may gain half as much
+ROTATED_GAIN = 1.001
+MISSES = 2  # stop after this many rounds in a row without a gain
 ANCHORS = 4000  # source vectors whose translations show where hubs are
 
 logger = logging.getLogger(__name__)
@@ -218,10 +218,8 @@ def search(sides: Sides, settings: Settings, log: Log | None) -> Tensor:
     if ungrouped != settings and groups_harm(small, P.T @ W @ Q):
         settings = ungrouped
         cross = refine(sides, W, settings, log)
-    for _ in range(settings.reflections):
-        better = better_reflected(small, P.T @ spectral(cross) @ Q)
-        if better is None:
-            break
+    better = better_rotated(small, P.T @ spectral(cross) @ Q, settings.rotations)
+    if better is not None:
         cross = refine(sides, P @ better @ Q.T, settings, log, skipped=settings.refinements // 2)
     return cross
 
@@ -295,21 +293,38 @@ def groups_harm(sides: Sides, W: Tensor) -> bool:
     return after > UNGROUPED_GAIN * before
 
 
-def better_reflected(sides: Sides, W: Tensor) -> Tensor | None:
-    """Reflect directions of W one after the other. Return the map (d, e), or None if no reflection helps."""
+def better_rotated(sides: Sides, W: Tensor, rounds: int) -> Tensor | None:
+    """Rotate leading axes at random and refine, for at most `rounds`. Return a better map than W (d, e), or
+    None.
+
+    A fit can end with a map that is right but for a plane or a direction, whose images are rotated or have
+    the wrong sign. Couplings then agree with these images, and refinement alone does not repair them. It
+    undoes a rotation of a dozen axes, mostly to the map as it was, but sometimes to a better one.
+    """
     start, missed = W, 0
-    for _ in range(SEARCHES):
-        maps = [W, *reflected(sides.X, sides.Y, W, WARM, sides.generator)]
-        maps = sides.refined(maps, REFLECTED_BATCH, "reflect")
+    for _ in range(rounds):
+        maps = [W, *(rotated(sides, W) for _ in range(ROTATED))]
+        maps = sides.refined(maps, ROTATED_BATCH, "rotate axes", ROTATED_STEPS)
         cosines = sides.cosines(maps, LAST_BATCH)
         best = max(cosines)
-        if best > REFLECTED_GAIN * cosines[0]:
+        if best > ROTATED_GAIN * cosines[0]:
             W, missed = maps[cosines.index(best)], 0
         else:
             missed += 1
         if missed == MISSES:
             break
     return None if W is start else W
+
+
+def rotated(sides: Sides, W: Tensor) -> Tensor:
+    """Return W (d, e) after a random rotation or reflection of ROTATED_AXES neighbouring leading axes."""
+    axes = sides.axes[0].flip(1)[:, :ROTATED_FROM]  # (d, k), the leading one first
+    width = min(ROTATED_AXES, axes.shape[1])
+    first = int(torch.randint(axes.shape[1] - width + 1, (1,), generator=sides.generator))
+    some = axes[:, first : first + width]
+    random = torch.randn(width, width, generator=sides.generator).to(W)
+    turned = spectral(random)  # an orthogonal matrix
+    return W + some @ (turned - torch.eye(width).to(W)) @ some.T @ W
 
 
 def translator(

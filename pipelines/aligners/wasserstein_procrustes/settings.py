@@ -11,8 +11,7 @@ KMEANS_SAMPLE = 6000  # vectors per side for k-means
 @dataclass(frozen=True)
 class Settings(Checked):
     """The defaults suit sides without a common document. They were chosen on seeds below 10 of Wikipedia,
-    Enron and docstrings; only REFLECTION_POWER was chosen on seed 11:
-    docs/experiments/documents-apart.md.
+    Enron and docstrings: docs/experiments/documents-apart.md.
     """
 
     clusters: Annotated[int, Bounds(ge=2, le=KMEANS_SAMPLE)] = 30  # of k-means, matched across the clouds
@@ -26,8 +25,8 @@ class Settings(Checked):
     refinements: Natural = 160  # steps on random batches
     passes: Natural = 12  # steps on all vectors, at most LAST_PASS per side
     groups: Count = 10  # random groups of clusters per side in step 3; 1: no groups. Small batches get fewer
-    # How often directions may be reflected, and the second half of the refinements and all passes repeated
-    reflections: Natural = 4
+    # Largest number of rounds in which leading axes are rotated at random, in search of a better map
+    rotations: Natural = 12
     # In step 3, in the principal axes of both sides, rows and columns of the cross-covariance are divided by
     # their norms to this power, so that axes weigh more alike. Helps with `groups`, can harm without
     equalise: Share = 0.35
