@@ -18,8 +18,8 @@ from pipelines.aligners.core.aligner import missing
 from pipelines.aligners.core.cloud import spectral
 from pipelines.aligners.core.translator import load
 from pipelines.aligners.wasserstein_procrustes import (
-    ROTATED_AXES,
-    ROTATED_FROM,
+    LEADING_AXES,
+    MISSES,
     Settings,
     better_rotated,
     candidates,
@@ -252,8 +252,8 @@ def test_a_random_rotation_moves_a_few_leading_axes():
     assert_close(turned @ turned.T, torch.eye(40), atol=1e-5, rtol=0)
     change = (axes.T @ (turned - W)).norm(dim=1)
     moved = (change > 1e-3).nonzero()[:, 0]
-    assert moved[-1] - moved[0] == len(moved) - 1 == ROTATED_AXES - 1
-    assert moved[-1] < ROTATED_FROM
+    assert moved[-1] - moved[0] == len(moved) - 1 == WINDOW - 1
+    assert moved[-1] < LEADING_AXES
 
 
 @pytest.mark.parametrize(("sign", "times"), [(1, 2), (-1, 1)])

@@ -128,5 +128,10 @@ def leading(X: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def principal_axes(X: Tensor) -> Tensor:
-    """Return all principal axes of X (n, d) as columns (d, d), the leading one last."""
-    return torch.linalg.eigh((X.T @ X).double())[1].to(X.dtype)
+    """Return all principal axes of X (n, d) as columns (d, d), the leading one last.
+
+    The largest entry of each is positive, so that all devices agree.
+    """
+    axes = torch.linalg.eigh((X.T @ X).double())[1]
+    largest = axes.gather(0, axes.abs().argmax(0, keepdim=True))
+    return (axes * largest.sign()).to(X.dtype)

@@ -23,9 +23,10 @@ If the source mixes several encoders, the map is fitted to the vectors of one (`
      `groups` and `equalise`.
    `equalise`: the map is fitted to a cross-covariance in which the principal axes of both sides weigh more
      alike.
-   `rotations`: some leading axes of the source are rotated at random, and the rotated maps are refined
-     beside the map itself. The search goes on from a map that couples better, as in basin hopping (Wales and
-     Doye 1997). If there was one, the second half of the refinements and all passes are repeated.
+   `rotations`: a dozen neighbouring leading axes of the source are rotated at random, and the rotated maps
+     are refined beside the map itself. The search goes on from a map that couples better, as in basin
+     hopping (Wales and Doye 1997), and ends after MISSES rounds without one. If any round found one, the
+     second half of the refinements and all passes are repeated from the last.
 4  The orthogonal map gives the best retrieval ranks. The least-squares map of the couplings has the highest
    cosine. Return a map in between (`between`), with a correction for hubs (`core.hubness`).
 
@@ -78,10 +79,11 @@ GROUP_LEAST = 300  # mean number of vectors of a group: smaller ones harm
 UNGROUPED_BATCH = 3000  # vectors per side of a refinement without groups
 # Leave groups out if this raises the mean cosine by this factor; real texts gave at most 1.04
 UNGROUPED_GAIN = 1.05
-ROTATED_AXES, ROTATED_FROM = 12, 32  # neighbouring axes that one map rotates, of so many leading axes
-ROTATED = 24  # rotated maps of a round
+WINDOW = 12  # consecutive principal axes of the source that one random matrix rotates
+LEADING_AXES = 32  # the window lies among these
+ROTATED_MAPS = 24  # of a round
 ROTATED_BATCH, ROTATED_STEPS = 2000, 20  # vectors per side of a refinement of rotated maps, and its steps
-# A rotation must raise the mean cosine by this factor: one that ends at the same map may gain half as much
+# A rotated map must raise the mean cosine by this factor. Maps that end where they began differ by half of it
 ROTATED_GAIN = 1.001
 MISSES = 2  # stop after this many rounds in a row without a gain
 ANCHORS = 4000  # source vectors whose translations show where hubs are
@@ -213,12 +215,15 @@ def search(sides: Sides, settings: Settings, log: Log | None) -> Tensor:
     small, P, Q = sides.leading()
     W = P @ best_candidate(small, settings, log) @ Q.T
     cross = refine(sides, W, settings, log)
-    W = spectral(cross)
+
+    def projected(cross: Tensor) -> Tensor:
+        return P.T @ spectral(cross) @ Q
+
     ungrouped = replace(settings, groups=1, equalise=0.0)
-    if ungrouped != settings and groups_harm(small, P.T @ W @ Q):
+    if ungrouped != settings and groups_harm(small, projected(cross)):
         settings = ungrouped
-        cross = refine(sides, W, settings, log)
-    better = better_rotated(small, P.T @ spectral(cross) @ Q, settings.rotations)
+        cross = refine(sides, spectral(cross), settings, log)
+    better = better_rotated(small, projected(cross), settings.rotations)
     if better is not None:
         cross = refine(sides, P @ better @ Q.T, settings, log, skipped=settings.refinements // 2)
     return cross
@@ -227,7 +232,7 @@ def search(sides: Sides, settings: Settings, log: Log | None) -> Tensor:
 def refine(sides: Sides, W: Tensor, settings: Settings, log: Log | None = None, skipped: int = 0) -> Tensor:
     """Step 3: couple and fit in turn, from the map W (d, e). Return the last cross-covariance (d, e).
 
-    skipped: the number of refinements that are left out.
+    skipped: how many of the first refinements, which are on small batches, are left out.
     """
     cross, refinements = sides.given, settings.refinements
     last_scale = relative_size(sides.X[:LAST_PASS], sides.Y[:LAST_PASS])
@@ -294,37 +299,41 @@ def groups_harm(sides: Sides, W: Tensor) -> bool:
 
 
 def better_rotated(sides: Sides, W: Tensor, rounds: int) -> Tensor | None:
-    """Rotate leading axes at random and refine, for at most `rounds`. Return a better map than W (d, e), or
+    """Rotate axes at random and refine, in at most `rounds` rounds. Return a better map than W (d, e), or
     None.
 
     A fit can end with a map that is right but for a plane or a direction, whose images are rotated or have
-    the wrong sign. Couplings then agree with these images, and refinement alone does not repair them. It
-    undoes a rotation of a dozen axes, mostly to the map as it was, but sometimes to a better one.
+    the wrong sign. Refinement does not leave such a map. But if a dozen axes, the wrong ones among them, are
+    rotated at random, it finds their images anew: mostly as before, sometimes rightly.
     """
-    start, missed = W, 0
-    for _ in range(rounds):
-        maps = [W, *(rotated(sides, W) for _ in range(ROTATED))]
-        maps = sides.refined(maps, ROTATED_BATCH, "rotate axes", ROTATED_STEPS)
-        cosines = sides.cosines(maps, LAST_BATCH)
-        best = max(cosines)
-        if best > ROTATED_GAIN * cosines[0]:
-            W, missed = maps[cosines.index(best)], 0
+    better, missed = None, 0
+    for number in range(rounds):
+        maps = [W, *(rotated(sides, W) for _ in range(ROTATED_MAPS))]
+        maps = sides.refined(maps, ROTATED_BATCH, f"rotate axes, round {number + 1}", ROTATED_STEPS)
+        before, *after = sides.cosines(maps, LAST_BATCH)
+        if max(after) > ROTATED_GAIN * before:
+            W = better = maps[1 + after.index(max(after))]
+            missed = 0
         else:
             missed += 1
         if missed == MISSES:
             break
-    return None if W is start else W
+    return better
 
 
 def rotated(sides: Sides, W: Tensor) -> Tensor:
-    """Return W (d, e) after a random rotation or reflection of ROTATED_AXES neighbouring leading axes."""
-    axes = sides.axes[0].flip(1)[:, :ROTATED_FROM]  # (d, k), the leading one first
-    width = min(ROTATED_AXES, axes.shape[1])
+    """Return R W (d, e). R is a random orthogonal matrix on at most WINDOW consecutive leading principal axes
+    of the source, and the identity on all others.
+    """
+    axes = sides.axes[0].flip(1)[:, :LEADING_AXES]  # (d, k), the leading one first
+    spread = (sides.X @ axes).norm(dim=0)
+    axes = axes[:, spread > 1e-3 * spread[0]]  # others have no images
+    width = min(WINDOW, axes.shape[1])
     first = int(torch.randint(axes.shape[1] - width + 1, (1,), generator=sides.generator))
-    some = axes[:, first : first + width]
+    window = axes[:, first : first + width]
     random = torch.randn(width, width, generator=sides.generator).to(W)
-    turned = spectral(random)  # an orthogonal matrix
-    return W + some @ (turned - torch.eye(width).to(W)) @ some.T @ W
+    images = window.T @ W
+    return W + window @ (spectral(random) @ images - images)
 
 
 def translator(

@@ -22,10 +22,11 @@ class Settings(Checked):
     assignment_restarts: Count = 6  # random starts of each quadratic assignment
     # Batch sizes of the rounds of the competition. If it needs fewer rounds, it uses the last ones
     rounds: tuple[Annotated[int, Bounds(ge=2)], ...] = (1500, 1500, 1500, 2000, 2500)
-    refinements: Natural = 160  # steps on random batches
+    refinements: Natural = 160  # steps on random batches; `rotations` has its own
     passes: Natural = 12  # steps on all vectors, at most LAST_PASS per side
     groups: Count = 10  # random groups of clusters per side in step 3; 1: no groups. Small batches get fewer
-    # Largest number of rounds in which leading axes are rotated at random, in search of a better map
+    # Largest number of rounds in which leading axes are rotated at random, in search of a better map. Not
+    # needed with known pairs
     rotations: Natural = 12
     # In step 3, in the principal axes of both sides, rows and columns of the cross-covariance are divided by
     # their norms to this power, so that axes weigh more alike. Helps with `groups`, can harm without
