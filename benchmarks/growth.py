@@ -26,7 +26,7 @@ from torch import Tensor
 from pipelines.aligners import wasserstein_procrustes
 from pipelines.aligners.core.translator import load, save
 from pipelines.aligners.core.verdict import REPLICATE_SEED, judge
-from pipelines.evaluate import scored
+from pipelines.measures.translation import translated_scores
 from pipelines.runtime import store
 
 CLUSTERS, NOISE, BLOCK = 200, 0.3, 10_000
@@ -97,7 +97,7 @@ def step(name: str, folder: Path) -> str:
         verdict = judge(read(folder, "source"), first, read(folder, "target"), [second])
         return f"{verdict.label} {verdict.score:.2f}, agreement {verdict.agreement:.3f}"
     x, y = read(folder, "pairs-0"), read(folder, "pairs-1")
-    return f"top-1 {scored(first, x, y, torch.arange(len(x)), 8192)['top1'].mean():.3f}"
+    return f"top-1 {translated_scores(first, x, y, torch.arange(len(x)), 8192)['top1'].mean():.3f}"
 
 
 def timed(name: str, folder: Path, queue) -> None:

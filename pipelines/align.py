@@ -18,8 +18,8 @@ def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
 
     Oracles and naive baselines are not judged.
     """
-    pair = (row.source, row.target)
-    with opened("align", name, row, run, pair) as (spaces, device, folder):
+    pair = row.spaces
+    with opened("align", name, row, run) as (spaces, device, folder):
         source, target = (spaces[space] for space in pair)
 
         def vectors_of_seed(seed: int) -> dict[str, Tensor]:
@@ -38,7 +38,7 @@ def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
             clouds=[source.vectors, target.vectors],
             fit=lambda fit_id, log: {pair: fit_one(row, source, target, fit_id, log, folder)},
             vectors_of_seed=vectors_of_seed,
-            judged=row.supervision in ("unpaired", "few pairs"),
+            judged=row.judged,
         )
         fit_row("align", name, work, counts)
 

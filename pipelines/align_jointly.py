@@ -19,7 +19,7 @@ from pipelines.study import AlignJointly, aligner_module, params
 def align_jointly(name: str, row: AlignJointly, study: params.Study, run: track.Run) -> None:
     """Fit the translators of all pairs once per seed, and judge each pair as `align` does."""
     base = [store.translators_path(row.extends)] if row.extends else []
-    with opened("align_jointly", name, row, run, row.spaces, *base) as (spaces, device, folder):
+    with opened("align_jointly", name, row, run, *base) as (spaces, device, folder):
         rows_of_seeds = [rows_of_parts(spaces, row, seed) for seed in row.seeds]
 
         def counts(pair: Pair) -> dict[str, int]:

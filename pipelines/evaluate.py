@@ -14,7 +14,7 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from pipelines.aligners.core.translator import Identity, Translator, load_seeds
+from pipelines.aligners.core.translator import Identity, load_seeds
 from pipelines.measures import numbered, retrieval, shown, summary, translation
 from pipelines.measures.vectors import centred_unit
 from pipelines.runtime import intact, stage, store, track
@@ -22,7 +22,7 @@ from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Evaluate, params
 
-PICTURED = 16_384  # pairs from which the centres and axes of the picture are computed
+AXES_FROM = 16_384  # pairs from which the centres and axes of the picture are computed
 POINTS = 1000  # pairs that the picture shows
 COLUMNS = [f"{cloud}_{axis}" for cloud in ("untranslated", "translated", "target") for axis in "xy"]
 
@@ -45,7 +45,7 @@ def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> N
     search = Search.of(row.queries, target) if row.queries else None
     per_seed = []
     for seed, translator in translators.items():
-        scores = scored(translator, source.vectors, target.vectors, rows, row.batch)
+        scores = translation.translated_scores(translator, source.vectors, target.vectors, rows, row.batch)
         found = summary(scores, documents)
         run.log({f"seed-{seed}": {"translation": {measure: found[measure] for measure in scores}}})
         if search:
@@ -58,7 +58,7 @@ def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> N
     # 2. The picture. DVC expects its file: without a picture it is empty
     table = pl.DataFrame(schema=COLUMNS)
     if row.pictures:
-        x, y = source.vectors[rows[:PICTURED]], target.vectors[rows[:PICTURED]]
+        x, y = source.vectors[rows[:AXES_FROM]], target.vectors[rows[:AXES_FROM]]
         translated = next(iter(translators.values()))(x)  # by the first seed's translator
         table = picture(x, translated, y)
     path = store.tables_path("evaluate", name) / "spaces.csv"
@@ -78,20 +78,6 @@ def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> N
     store.write_metrics("evaluate", name, metrics)
     run.log({"translation": metrics})  # MLflow shows `translation/<measure>`
     print(", ".join(f"{m.title} {metrics[m.name]:.{m.digits}f}" for m in shown(translation.MEASURES)))
-
-
-@torch.inference_mode()
-def scored(
-    translator: Translator, source: Tensor, target: Tensor, rows: Tensor, batch: int
-) -> dict[str, Tensor]:
-    """Translate these `rows` of source (n, d), and return their `paired_scores` with target (n, e).
-
-    Pairs are ranked, and vectors centred, within their batch. The scores are on the CPU.
-    """
-    parts = [rows[part] for part in translation.batches(len(rows), batch)]
-    # `paired_scores` divides into batches, too: with len(part) this part is one batch
-    scores = [translation.paired_scores(translator(source[part]), target[part], len(part)) for part in parts]
-    return {measure: torch.cat([of_part[measure] for of_part in scores]).cpu() for measure in scores[0]}
 
 
 @dataclass(frozen=True)

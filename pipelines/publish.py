@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from pipelines import freeze_gc
-from pipelines.aligners.core.translator import load, verdicts_in
+from pipelines.aligners.core.translator import chosen_seed, load, verdicts_in
 from pipelines.encoders.pooling import open_model
 from pipelines.encoders.sources import digest_of_weights
 from pipelines.runtime import files, intact, sender, store
@@ -153,11 +153,7 @@ def _translator(
     import mlflow.pyfunc
 
     folder = intact.checked(store.translators_path(name))
-    verdicts = verdicts_in(folder)
-    if seed is None:
-        seed = next(iter(verdicts))
-    if seed not in verdicts:
-        raise BadInput(f"there is no seed {seed}; there are: {', '.join(map(str, sorted(verdicts)))}")
+    seed, verdicts = chosen_seed(folder, seed), verdicts_in(folder)
     translator = load(folder / f"seed-{seed}")
     copy.mkdir()
     for suffix in (".json", ".safetensors"):

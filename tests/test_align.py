@@ -194,7 +194,7 @@ def test_a_killed_row_does_not_continue_on_another_device(stage, monkeypatch):
     folders = set()
     for device in ("cpu", "meta"):
         monkeypatch.setattr(fits, "resolve", Mock(return_value=torch.device(device)))
-        with fits.opened("align", "r", row(), Mock(), ["a", "b"]) as (_, _, folder):
+        with fits.opened("align", "r", row(), Mock()) as (_, _, folder):
             folders.add(folder)
     assert len(folders) == 2
 

@@ -174,7 +174,8 @@ def test_a_second_encoder_improves_the_first_coupling():
 
     def fit(**others):
         clouds = {"x": x[:450]} | {name: cloud[450:] for name, cloud in others.items()}
-        return wasserstein_procrustes.fit_jointly(clouds, SMALLER, 0, paired=[*others])
+        settings = replace(SMALLER, rotations=0)  # with rotations the blurred view alone has .75
+        return wasserstein_procrustes.fit_jointly(clouds, settings, 0, paired=[*others])
 
     alone, both = fit(b=blurred), fit(b=blurred, c=clear)
     assert set(both) == {("x", "b"), ("b", "x"), ("x", "c"), ("c", "x")}

@@ -20,6 +20,7 @@ from pipelines.aligners.core.translator import load
 from pipelines.aligners.wasserstein_procrustes import (
     LEADING_AXES,
     MISSES,
+    WINDOW,
     Settings,
     better_rotated,
     candidates,
@@ -36,7 +37,13 @@ from pipelines.study.translation import aligner_names
 from tests.small import QUICK, blocks, normal, put, quick_fit, refusal, rotation, seeded, sinkhorn
 
 SMALL = Settings(
-    clusters=12, repeats=(10,), assignment_restarts=8, rounds=(600, 600, 600), refinements=10, passes=3
+    clusters=12,
+    repeats=(10,),
+    assignment_restarts=8,
+    rounds=(600, 600, 600),
+    refinements=10,
+    passes=3,
+    rotations=2,
 )
 
 
@@ -242,35 +249,55 @@ def test_random_rotations_repair_reflected_directions():
     [refined] = sides.refined([wrong], 500, "refine", 40)
     assert cosine(refined) < 0.5
     assert cosine(better_rotated(sides, refined, 12)) > 0.97
-    assert better_rotated(sides, W, 12) is None
 
 
-def test_a_random_rotation_moves_a_few_leading_axes():
+def test_rotations_end_after_rounds_without_a_better_map(monkeypatch):
+    X, Y, W = unit_clouds(8)
+    refined = Mock(side_effect=lambda maps, *_: [W.clone() for W in maps])
+    monkeypatch.setattr(Sides, "refined", refined)
+    monkeypatch.setattr(wasserstein_procrustes, "rotated", lambda sides, W: W.clone())
+    assert better_rotated(sides_of(X, Y), W, 12) is None
+    assert refined.call_count == MISSES
+
+
+def test_a_random_rotation_moves_a_window_of_leading_axes():
     X, Y, W = unit_clouds(40)
-    axes = torch.linalg.eigh(X.T @ X)[1].flip(1)
-    turned = rotated(sides_of(X, Y), W)
-    assert_close(turned @ turned.T, torch.eye(40), atol=1e-5, rtol=0)
-    change = (axes.T @ (turned - W)).norm(dim=1)
-    moved = (change > 1e-3).nonzero()[:, 0]
-    assert moved[-1] - moved[0] == len(moved) - 1 == WINDOW - 1
-    assert moved[-1] < LEADING_AXES
+    sides, windows = sides_of(X, Y), []
+    axes = sides.axes[0].flip(1)
+    for _ in range(60):
+        turned = rotated(sides, W)
+        assert_close(turned @ turned.T, torch.eye(40), atol=1e-5, rtol=0)
+        moved = ((axes.T @ (turned - W)).norm(dim=1) > 1e-3).nonzero()[:, 0].tolist()
+        assert moved == list(range(moved[0], moved[0] + WINDOW))
+        windows.append(moved)
+    assert min(windows)[0] == 0
+    assert max(windows)[-1] == LEADING_AXES - 1
+
+
+def test_only_axes_with_variance_are_rotated():
+    X = torch.cat([unit_clouds(3)[0], torch.zeros(600, 5)], 1)
+    W = spectral(normal(8, 8))
+    turned = rotated(sides_of(X, X), W)
+    assert_close(turned[3:], W[3:])
+    assert not torch.allclose(turned[:3], W[:3], atol=1e-3)
 
 
 @pytest.mark.parametrize(("sign", "times"), [(1, 2), (-1, 1)])
 def test_step_3_is_repeated_only_from_a_better_map(monkeypatch, sign, times):
     source, target, W = clouds(16, 16)
-    starts = []
+    starts, left_out = [], []
 
     def refine(sides, W, *_, skipped=0):
         starts.append(W)
+        left_out.append(skipped)
         return W
 
     monkeypatch.setattr(candidates, "compete", lambda *_: [-W])
     monkeypatch.setattr(wasserstein_procrustes, "refine", refine)
-    monkeypatch.setattr(Sides, "refined", lambda self, maps, *_: maps)
+    monkeypatch.setattr(Sides, "refined", lambda self, maps, *_: [W.clone() for W in maps])
     monkeypatch.setattr(wasserstein_procrustes, "rotated", lambda *_: sign * W)
-    wasserstein(source, target, settings=replace(SMALL, groups=1, equalise=0))
-    assert len(starts) == times
+    wasserstein(source, target, settings=replace(SMALL, groups=1, equalise=0, rotations=12))
+    assert left_out == [0, SMALL.refinements // 2][:times]
     assert all(torch.allclose(start, W, atol=1e-5) for start in starts[1:])
 
 

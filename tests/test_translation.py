@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from scipy.stats import rankdata
 
 from pipelines.aligners.core.translator import Identity
-from pipelines.evaluate import scored
 from pipelines.measures import mean_and_error, translation
-from pipelines.measures.translation import paired_scores, ranks
+from pipelines.measures.translation import paired_scores, ranks, translated_scores
 from tests.small import normal
 
 
@@ -69,7 +68,7 @@ def test_scores_do_not_depend_on_how_much_is_held_at_once(monkeypatch):
     translator = Identity(6, 6)
     for batch in (7, 8, 40, 100):
         whole = paired_scores(x, y, batch)
-        parts = scored(translator, x, y, torch.arange(41), batch)
+        parts = translated_scores(translator, x, y, torch.arange(41), batch)
         assert all(torch.equal(parts[name], whole[name]) for name in whole)
         with monkeypatch.context() as patch:
             patch.setattr(translation, "ROWS", 3)

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from pipelines.aligners.core.cloud import FAR, checked, finite, floats
 from pipelines.aligners.core.parts import Parts, judge_parts
-from pipelines.aligners.core.translator import Translator, load_best, verdicts_in
+from pipelines.aligners.core.translator import Translator, chosen_seed
 from pipelines.aligners.core.translator import load as load_translator
 from pipelines.aligners.core.verdict import REPLICATE_SEED, Verdict, judge, part_for_replicate
 from pipelines.fitting.fits import FitId, Translators, Work, fit_until_aligned
@@ -35,12 +35,7 @@ def load(folder: str | Path, seed: int | None = None) -> Translator:
     It takes vectors (n, d) and returns (n, e), both NumPy arrays or both tensors. Raises BadInput if it does
     not exist.
     """
-    folder = Path(folder)
-    if seed is None:
-        return load_best(folder)
-    if seed not in (seeds := sorted(verdicts_in(folder))):
-        raise BadInput(f"{folder}: there is no seed {seed}; there are: {', '.join(map(str, seeds))}")
-    return load_translator(folder / f"seed-{seed}")
+    return load_translator(Path(folder) / f"seed-{chosen_seed(Path(folder), seed)}")
 
 
 def fit(

@@ -73,7 +73,7 @@ class Work:
     folder: Path  # unfinished work of this row
     device: torch.device
     subfolders: Mapping[Pair, str]  # of each translator, by (source, target); "" if there is one pair
-    clouds: Sequence[Tensor]  # all vectors of each space: `run_fits` asks for their device and size
+    clouds: Sequence[Tensor]  # all vectors of each space: `run_fits` asks for their size
     fit: Callable[[FitId, Log | None], Translators]  # chooses the texts, and fits
     vectors_of_seed: Callable[[int], Mapping[str, Tensor]]  # by space, what the fits of a seed see
     judged: bool = True  # False for oracles and the naive baseline, which need no verdict
@@ -114,7 +114,7 @@ class Candidate:
 
 @contextmanager
 def opened(
-    verb: str, name: str, row: Align | AlignJointly, run: track.Run, names: Sequence[str], *more: Path
+    verb: str, name: str, row: Align | AlignJointly, run: track.Run, *more: Path
 ) -> Iterator[tuple[dict[str, store.Embeddings], torch.device, Path]]:
     """Yield the spaces of a row by name, its device and the folder of its unfinished work.
 
@@ -122,7 +122,7 @@ def opened(
     """
     device = resolve(row.device, float64=True)
     with distributed.process_group(device):
-        spaces = {space: store.read_embeddings(space, device) for space in names}
+        spaces = {space: store.read_embeddings(space, device) for space in row.spaces}
         paths = [store.embeddings_path(space) for space in spaces]
         for path in paths:
             run.input(path, "space")
@@ -133,10 +133,10 @@ def opened(
             yield spaces, device, folder
 
 
-def fit_row(verb: str, name: str, work: Work, in_common: Callable[[Pair], dict[str, int]]) -> None:
+def fit_row(verb: str, name: str, work: Work, counts: Callable[[Pair], dict[str, int]]) -> None:
     """Fit the seeds of a row; write translators, verdicts and metrics of each pair, and log the numbers.
 
-    `verb` is the table, `name` the row. `in_common` counts what the texts of two spaces have in common.
+    `verb` is the table, `name` the row. `counts` returns what the texts of two spaces have in common.
     """
     best, refits = fit_until_aligned(work)
     if distributed.rank() != 0:
@@ -148,7 +148,7 @@ def fit_row(verb: str, name: str, work: Work, in_common: Callable[[Pair], dict[s
         verdicts = write_pair(work, pair, best)
         of_pair: dict[str, Any] = {"seeds": len(best)}
         if verdicts:
-            of_pair |= summary(verdicts) | restarts | in_common(pair)
+            of_pair |= verdict_metrics(verdicts) | restarts | counts(pair)
         metrics[subfolder] = of_pair
         group = f"alignment/{subfolder}".rstrip("/")
         for seed, verdict in verdicts.items():
@@ -217,20 +217,20 @@ def fit_seeds(work: Work, seeds: Sequence[int], restart: int) -> dict[FitId, Tra
         fit_ids += [FitId(seed, restart, replicate=True) for seed in seeds]
     # Each process makes its share
     mine = fit_ids[distributed.rank() :: distributed.world_size()]
-    run_fits([partial(load_or_fit, work, fit_id) for fit_id in mine], work.row.aligner, work.clouds)
+    run_fits(work, mine)
     distributed.barrier()  # all fits are on disk now, and `load_or_fit` only reads them
     return {fit_id: load_or_fit(work, fit_id) for fit_id in fit_ids}
 
 
-def run_fits(fits: Sequence[Callable[[], object]], aligner: str, clouds: Sequence[Tensor]) -> None:
-    """Run fits to these clouds.
+def run_fits(work: Work, fit_ids: Sequence[FitId]) -> None:
+    """Make these fits, unless they are on disk.
 
     On a CPU run fits in parallel threads: a fit is many small matrix products, which gain little from a
     second core. Run fits one after the other if the aligner is not thread-safe or the clouds are LARGE.
     """
-    on_cpu = all(cloud.device.type == "cpu" for cloud in clouds)
-    small = sum(cloud.nbytes for cloud in clouds) <= LARGE
-    if aligner_module(aligner).THREAD_SAFE and on_cpu and small:
+    fits = [partial(load_or_fit, work, fit_id) for fit_id in fit_ids]
+    small = sum(cloud.nbytes for cloud in work.clouds) <= LARGE
+    if aligner_module(work.row.aligner).THREAD_SAFE and work.device.type == "cpu" and small:
         side_by_side(fits)
         return
     for fit in fits:
@@ -293,7 +293,7 @@ def write_verdicts(folder: Path, verdicts: Mapping[int, Verdict]) -> None:
     write_text(folder / "verdicts.json", json.dumps(by_seed, indent=2) + "\n")
 
 
-def summary(verdicts: Mapping[int, Verdict]) -> dict[str, Any]:
+def verdict_metrics(verdicts: Mapping[int, Verdict]) -> dict[str, Any]:
     """Return metrics of the verdicts of all seeds.
 
     `verdict`: mean score. `aligned`: share of aligned seeds. `share`: mean share of correctly mapped source

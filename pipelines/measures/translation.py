@@ -6,6 +6,7 @@ vec2vec publishes: each real vector ranks all translated vectors by raw cosine.
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -39,6 +40,19 @@ def paired_scores(translated: Tensor, target: Tensor, batch: int = 8192) -> dict
     translated, target = finite("translated", translated).to(wide), finite("target", target).to(wide)
     parts = [batch_scores(translated[part], target[part]) for part in batches(len(target), batch)]
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+
+@torch.inference_mode()
+def translated_scores(
+    translate: Callable[[Tensor], Tensor], source: Tensor, target: Tensor, rows: Tensor, batch: int
+) -> dict[str, Tensor]:
+    """Translate these `rows` of source (n, d), and return their `paired_scores` with target (n, e).
+
+    Only one batch is translated at a time. The scores are on the CPU.
+    """
+    parts = [rows[part] for part in batches(len(rows), batch)]
+    scores = [paired_scores(translate(source[part]), target[part], len(part)) for part in parts]
+    return {measure: torch.cat([of_part[measure] for of_part in scores]).cpu() for measure in scores[0]}
 
 
 def batch_scores(translated: Tensor, target: Tensor) -> dict[str, Tensor]:

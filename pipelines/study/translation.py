@@ -32,7 +32,8 @@ from pipelines.study.row import (
     settings_from,
 )
 
-# Of a row: as in `aligners.core.aligner`, but an unpaired aligner that gets known pairs has "few pairs"
+# Of a row: as in `aligners.core.aligner`, but an unpaired aligner that gets known pairs has "few pairs".
+# In the order of the report's table
 Supervision = Literal["unpaired", "few pairs", "naive", "oracle"]
 
 
@@ -92,7 +93,7 @@ class Align(Fitted):
         aligner = aligner_module(self.aligner)
         if self.pairs and not (isinstance(aligner, Aligner) and aligner.USES_PAIRS):
             raise ValueError(f"pairs: {self.aligner} cannot use known pairs; for an oracle, set `limit`")
-        if self.restarts and self.supervision in ("naive", "oracle"):
+        if self.restarts and not self.judged:
             raise ValueError(f"restarts: {self.aligner} gets no verdict, so no fit is repeated")
 
     @property
@@ -104,6 +105,11 @@ class Align(Fitted):
     def supervision(self) -> Supervision:
         """Return what the aligner knows of which texts match: as it declares, or the row's known pairs."""
         return "few pairs" if self.pairs else aligner_module(self.aligner).SUPERVISION
+
+    @property
+    def judged(self) -> bool:
+        """Return whether its fits get a verdict."""
+        return self.supervision in ("unpaired", "few pairs")
 
 
 class AlignJointly(Fitted):

@@ -10,7 +10,6 @@ from pipelines.aligners.core.parts import Parts
 from pipelines.aligners.core.translator import load, save, verdicts_in
 from pipelines.corpora.core.files import located
 from pipelines.corpora.sources.vectors import Stored
-from pipelines.evaluate import scored
 from pipelines.fitting import arrays
 from pipelines.fitting.fits import write_verdicts
 from pipelines.measures import shown, summary, translation
@@ -77,7 +76,8 @@ def judge(args: Namespace) -> Answer:
         raise BadInput(f"{args.source}: vectors of {source.shape[1]} dimensions; the map reads {width}")
     if (width := translator(source[:1]).shape[1]) != target.shape[1]:
         raise BadInput(f"{args.target}: vectors of {target.shape[1]} dimensions; the map gives {width}")
-    found = summary(scored(translator, source, target, torch.arange(len(source)), BATCH))
+    rows = torch.arange(len(source))
+    found = summary(translation.translated_scores(translator, source, target, rows, BATCH))
     lines = [f"{len(source)} pairs, ranked in batches of at most {BATCH}"]
     for m in shown(translation.MEASURES):
         lines.append(f"{m.title}: {found[m.name]:.{m.digits}f} ± {found[f'{m.name}_error']:.{m.digits}f}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +139,7 @@ def _files(path: Path) -> tuple[Path, Path]:
 def verdicts_in(folder: Path) -> dict[int, dict[str, Any]]:
     """Return the verdict on each translator of a row of `align` by seed, the best verdict first.
 
-    *aligned* is better than other labels; then share and score decide. An oracle's row has no verdicts: each
+    An oracle's row has no verdicts: each
     of its seeds has {}, the least seed first. Raises BadInput if there are no translators.
     """
     stems = (path.stem.removeprefix("seed-") for path in folder.glob("seed-*.json"))
@@ -149,12 +150,15 @@ def verdicts_in(folder: Path) -> dict[int, dict[str, Any]]:
     if path.exists():
         with reading(path):
             found = {int(seed): verdict for seed, verdict in json.loads(path.read_bytes()).items()}
+    return {
+        seed: found.get(seed, {})
+        for seed in sorted(seeds, key=lambda seed: rank(found.get(seed, {})), reverse=True)
+    }
 
-    def rank(seed: int) -> tuple[bool, float, float]:
-        verdict = found.get(seed, {})
-        return verdict.get("label") == "aligned", verdict.get("share", 0.0), verdict.get("score", 0.0)
 
-    return {seed: found.get(seed, {}) for seed in sorted(seeds, key=rank, reverse=True)}
+def rank(verdict: Mapping[str, Any]) -> tuple[bool, float, float]:
+    """Return a verdict's sort key: *aligned* is better than other labels; then share and score decide."""
+    return verdict.get("label") == "aligned", verdict.get("share", 0.0), verdict.get("score", 0.0)
 
 
 def load_seeds(
@@ -171,12 +175,20 @@ def load_seeds(
     return translators
 
 
+def chosen_seed(folder: Path, seed: int | None = None) -> int:
+    """Return `seed`, or without one that of the best verdict. Raises BadInput if it has no translator."""
+    seeds = [*verdicts_in(folder)]
+    if seed not in (None, *seeds):
+        raise BadInput(f"{folder}: there is no seed {seed}; there are: {', '.join(map(str, sorted(seeds)))}")
+    return seeds[0] if seed is None else seed
+
+
 def load_best(folder: Path) -> Translator:
     """Read the translator with the best verdict, which is what an attacker without pairs would take.
 
     An oracle's row has no verdicts: read its first seed. Raises BadInput if there are none.
     """
-    return load(folder / f"seed-{next(iter(verdicts_in(folder)))}")
+    return load(folder / f"seed-{chosen_seed(folder)}")
 
 
 def load_aligned(folder: Path) -> list[Translator]:

@@ -1,6 +1,6 @@
 """Tables of corpora, and of translators measured on true pairs."""
 
-from typing import Any
+from typing import Any, get_args
 
 from pipelines.measures import retrieval, shown
 from pipelines.measures.translation import MEASURES
@@ -18,11 +18,11 @@ from pipelines.pages.tables import (
 )
 from pipelines.runtime import store
 from pipelines.study.params import Align, Study
+from pipelines.study.translation import Supervision
 
 RETRIEVAL = """Judged queries by the target's encoder search documents whose vectors were translated. *Kept*
 is nDCG@10 as a share of that in documents embedded again. *Before* is nDCG@10 of queries and documents by the
 source's encoder. Numbers of translations are means over seeds; ± is the standard error over queries."""
-KINDS = ("unpaired", "few pairs", "naive", "oracle")  # in the order of the table
 LEGEND = f"""± is the standard deviation over seeds, each with other halves and another fit. For one seed it
 is the standard error over documents. No document is on both sides of an unpaired fit, unless its row says
 *random halves*. A text is ranked among the texts of its batch, by default 8,192
@@ -48,8 +48,10 @@ def corpora_table(study: Study) -> list[str]:
 def translation_table(study: Study) -> list[str]:
     """Return one block per pair of embeddings: unpaired translators first, then naive ones and oracles."""
     judged, spaces, fits, blocks = store.alignments(study), study.spaces(), study.translators(), []
+    header = ["aligner", "trained on", "verdict", "test pairs", "seeds", *(m.title for m in shown(MEASURES))]
+    order = get_args(Supervision)
     for (source, target), every in grouped(study, "evaluate", "source", "target").items():
-        names = sorted(every, key=lambda n: KINDS.index(fits[every[n][0].translator].supervision))
+        names = sorted(every, key=lambda n: order.index(fits[every[n][0].translator].supervision))
         cells = []
         for name in names:
             row, metrics = every[name]
@@ -59,14 +61,6 @@ def translation_table(study: Study) -> list[str]:
             elsewhere = None if fitted_on == spaces[source].corpus else fitted_on
             about = [aligner_cell(translator, fit), fitted_on, verdict(judged.get(translator, {}), elsewhere)]
             cells.append([*about, metrics["pairs"], *seed_cells(name)])
-        header = [
-            "aligner",
-            "trained on",
-            "verdict",
-            "test pairs",
-            "seeds",
-            *(m.title for m in shown(MEASURES)),
-        ]
         blocks += block(title(study, source, target), header, cells)
         blocks += drawn("evaluate", names[0], "spaces")
     return section("Translation", LEGEND, blocks)
