@@ -153,7 +153,8 @@ def _translator(
     import mlflow.pyfunc
 
     folder = intact.checked(store.translators_path(name))
-    seed, verdicts = chosen_seed(folder, seed), verdicts_in(folder)
+    seed = chosen_seed(folder, seed)
+    verdict = verdicts_in(folder)[seed]
     translator = load(folder / f"seed-{seed}")
     copy.mkdir()
     for suffix in (".json", ".safetensors"):
@@ -164,8 +165,8 @@ def _translator(
     private = study.private(*study.corpora_of(fitted))
     sha256 = files.digest(copy / f"seed-{seed}.safetensors")
     tags = {"seed": str(seed), "sha256": sha256, "private": str(private)}
-    if verdicts[seed]:  # an oracle's are empty
-        tags["verdict"] = verdicts[seed]["label"]
+    if verdict:  # an oracle's is empty
+        tags["verdict"] = verdict["label"]
     about = _about(example, translator(example), NEEDS)
     served, artifacts = str(PACKAGE.parent / "scripts/served.py"), {"translator": str(copy)}
     log = partial(mlflow.pyfunc.log_model, python_model=served, artifacts=artifacts, **about)

@@ -15,11 +15,12 @@ from torch.testing import assert_close
 import pipelines.aligners
 from pipelines.aligners import identity, network, vec2vec, wasserstein_procrustes
 from pipelines.aligners.core.aligner import missing
-from pipelines.aligners.core.cloud import spectral
+from pipelines.aligners.core.cloud import principal_axes, spectral
 from pipelines.aligners.core.translator import load
 from pipelines.aligners.wasserstein_procrustes import (
     LEADING_AXES,
     MISSES,
+    ROTATED_MAPS,
     WINDOW,
     Settings,
     better_rotated,
@@ -258,6 +259,20 @@ def test_rotations_end_after_rounds_without_a_better_map(monkeypatch):
     monkeypatch.setattr(wasserstein_procrustes, "rotated", lambda sides, W: W.clone())
     assert better_rotated(sides_of(X, Y), W, 12) is None
     assert refined.call_count == MISSES
+    better_rotated(sides_of(X, Y), W, 1)
+    assert refined.call_count == MISSES + 1
+
+
+def test_after_a_better_map_the_count_of_rounds_begins_anew(monkeypatch):
+    X, Y, W = unit_clouds(8)
+    refined = Mock(side_effect=lambda maps, *_: maps)
+    monkeypatch.setattr(Sides, "refined", refined)
+    cosines = [[0.5] * (ROTATED_MAPS + 1) for _ in range(4)]
+    cosines[1][7] = 0.6
+    monkeypatch.setattr(Sides, "cosines", Mock(side_effect=cosines))
+    better = better_rotated(sides_of(X, Y), W, 12)
+    assert refined.call_count == 4
+    assert better is refined.call_args_list[1].args[0][7]
 
 
 def test_a_random_rotation_moves_a_window_of_leading_axes():
@@ -272,6 +287,11 @@ def test_a_random_rotation_moves_a_window_of_leading_axes():
         windows.append(moved)
     assert min(windows)[0] == 0
     assert max(windows)[-1] == LEADING_AXES - 1
+
+
+def test_the_largest_entry_of_a_principal_axis_is_positive():
+    axes = principal_axes(normal(50, 8))
+    assert (axes.gather(0, axes.abs().argmax(0, keepdim=True)) > 0).all()
 
 
 def test_only_axes_with_variance_are_rotated():

@@ -35,7 +35,8 @@ def load(folder: str | Path, seed: int | None = None) -> Translator:
     It takes vectors (n, d) and returns (n, e), both NumPy arrays or both tensors. Raises BadInput if it does
     not exist.
     """
-    return load_translator(Path(folder) / f"seed-{chosen_seed(Path(folder), seed)}")
+    folder = Path(folder)
+    return load_translator(folder / f"seed-{chosen_seed(folder, seed)}")
 
 
 def fit(

@@ -48,8 +48,9 @@ def translated_scores(
 ) -> dict[str, Tensor]:
     """Translate these `rows` of source (n, d), and return their `paired_scores` with target (n, e).
 
-    Only one batch is translated at a time. The scores are on the CPU.
+    Translate one batch at a time; vectors are centred and ranked within it. The scores are on the CPU.
     """
+    # `paired_scores` divides into batches, too: with len(part) this part is one batch
     parts = [rows[part] for part in batches(len(rows), batch)]
     scores = [paired_scores(translate(source[part]), target[part], len(part)) for part in parts]
     return {measure: torch.cat([of_part[measure] for of_part in scores]).cpu() for measure in scores[0]}

@@ -33,7 +33,7 @@ from pipelines.study.row import (
 )
 
 # Of a row: as in `aligners.core.aligner`, but an unpaired aligner that gets known pairs has "few pairs".
-# In the order of the report's table
+# The report's table of translators (pages/tables/translation.py) has this order
 Supervision = Literal["unpaired", "few pairs", "naive", "oracle"]
 
 
@@ -74,6 +74,11 @@ class Fitted(Shared):
         """Return the largest numbers of vectors of the source and of the target."""
         return self.limit if isinstance(self.limit, tuple) else (self.limit, self.limit)
 
+    @property
+    def judged(self) -> bool:
+        """Return whether the fits get a verdict."""
+        return True
+
 
 class Align(Fitted):
     """Fit translators from the embeddings `source` to the embeddings `target`."""
@@ -108,7 +113,7 @@ class Align(Fitted):
 
     @property
     def judged(self) -> bool:
-        """Return whether its fits get a verdict."""
+        """Return whether its fits get a verdict: oracles and naive baselines need none."""
         return self.supervision in ("unpaired", "few pairs")
 
 

@@ -130,7 +130,7 @@ def leading(X: Tensor) -> tuple[Tensor, Tensor]:
 def principal_axes(X: Tensor) -> Tensor:
     """Return all principal axes of X (n, d) as columns (d, d), the leading one last.
 
-    The largest entry of each is positive, so that all devices agree.
+    The largest entry of each axis is positive. Otherwise its sign would depend on the device.
     """
     axes = torch.linalg.eigh((X.T @ X).double())[1]
     largest = axes.gather(0, axes.abs().argmax(0, keepdim=True))

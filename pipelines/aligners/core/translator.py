@@ -139,8 +139,8 @@ def _files(path: Path) -> tuple[Path, Path]:
 def verdicts_in(folder: Path) -> dict[int, dict[str, Any]]:
     """Return the verdict on each translator of a row of `align` by seed, the best verdict first.
 
-    An oracle's row has no verdicts: each
-    of its seeds has {}, the least seed first. Raises BadInput if there are no translators.
+    An oracle's row has no verdicts: each of its seeds has {}, the least seed first. Raises BadInput if there
+    are no translators.
     """
     stems = (path.stem.removeprefix("seed-") for path in folder.glob("seed-*.json"))
     seeds = sorted(int(stem) for stem in stems if stem.isdigit())
@@ -150,13 +150,11 @@ def verdicts_in(folder: Path) -> dict[int, dict[str, Any]]:
     if path.exists():
         with reading(path):
             found = {int(seed): verdict for seed, verdict in json.loads(path.read_bytes()).items()}
-    return {
-        seed: found.get(seed, {})
-        for seed in sorted(seeds, key=lambda seed: rank(found.get(seed, {})), reverse=True)
-    }
+    verdicts = {seed: found.get(seed, {}) for seed in seeds}
+    return dict(sorted(verdicts.items(), key=lambda item: verdict_rank(item[1]), reverse=True))
 
 
-def rank(verdict: Mapping[str, Any]) -> tuple[bool, float, float]:
+def verdict_rank(verdict: Mapping[str, Any]) -> tuple[bool, float, float]:
     """Return a verdict's sort key: *aligned* is better than other labels; then share and score decide."""
     return verdict.get("label") == "aligned", verdict.get("share", 0.0), verdict.get("score", 0.0)
 
@@ -176,7 +174,7 @@ def load_seeds(
 
 
 def chosen_seed(folder: Path, seed: int | None = None) -> int:
-    """Return `seed`, or without one that of the best verdict. Raises BadInput if it has no translator."""
+    """Return `seed`, or the best verdict's if it is None. Raises BadInput if it has no translator."""
     seeds = [*verdicts_in(folder)]
     if seed not in (None, *seeds):
         raise BadInput(f"{folder}: there is no seed {seed}; there are: {', '.join(map(str, sorted(seeds)))}")

@@ -19,7 +19,7 @@ from torch.nn.functional import normalize
 from pipelines.aligners.core.cloud import FEW, dimensions, principal_axes
 from pipelines.aligners.core.matching import draw
 from pipelines.aligners.core.parts import judge_parts
-from pipelines.aligners.core.translator import Translator, rank
+from pipelines.aligners.core.translator import Translator, verdict_rank
 from pipelines.measures.vectors import centred_unit
 from pipelines.runtime.errors import BadInput
 
@@ -51,8 +51,8 @@ class Verdict:
 
     @property
     def rank(self) -> tuple[bool, float, float]:
-        """The sort key of translators (`core.translator.rank`)."""
-        return rank(vars(self))
+        """The sort key of translators (`core.translator.verdict_rank`)."""
+        return verdict_rank(vars(self))
 
     @property
     def short(self) -> str:

@@ -26,7 +26,7 @@ If the source mixes several encoders, the map is fitted to the vectors of one (`
    `rotations`: a dozen neighbouring leading axes of the source are rotated at random, and the rotated maps
      are refined beside the map itself. The search goes on from a map that couples better, as in basin
      hopping (Wales and Doye 1997), and ends after MISSES rounds without one. If any round found one, the
-     second half of the refinements and all passes are repeated from the last.
+     second half of the refinements and all passes are repeated from the last such map.
 4  The orthogonal map gives the best retrieval ranks. The least-squares map of the couplings has the highest
    cosine. Return a map in between (`between`), with a correction for hubs (`core.hubness`).
 
@@ -83,7 +83,8 @@ WINDOW = 12  # consecutive principal axes of the source that one random matrix r
 LEADING_AXES = 32  # the window lies among these
 ROTATED_MAPS = 24  # of a round
 ROTATED_BATCH, ROTATED_STEPS = 2000, 20  # vectors per side of a refinement of rotated maps, and its steps
-# A rotated map must raise the mean cosine by this factor. Maps that end where they began differ by half of it
+# A rotated map must raise the mean cosine by this factor. On large sides a map that ends where it began
+# rarely does: docs/experiments/documents-apart.md
 ROTATED_GAIN = 1.001
 MISSES = 2  # stop after this many rounds in a row without a gain
 ANCHORS = 4000  # source vectors whose translations show where hubs are
@@ -303,8 +304,8 @@ def better_rotated(sides: Sides, W: Tensor, rounds: int) -> Tensor | None:
     None.
 
     A fit can end with a map that is right but for a plane or a direction, whose images are rotated or have
-    the wrong sign. Refinement does not leave such a map. But if a dozen axes, the wrong ones among them, are
-    rotated at random, it finds their images anew: mostly as before, sometimes rightly.
+    the wrong sign. Refinement does not leave such a map. If a dozen axes, the wrong ones among them, are
+    rotated at random, refinement finds their images anew: mostly as before, sometimes rightly.
     """
     better, missed = None, 0
     for number in range(rounds):
@@ -327,13 +328,13 @@ def rotated(sides: Sides, W: Tensor) -> Tensor:
     """
     axes = sides.axes[0].flip(1)[:, :LEADING_AXES]  # (d, k), the leading one first
     spread = (sides.X @ axes).norm(dim=0)
-    axes = axes[:, spread > 1e-3 * spread[0]]  # others have no images
+    axes = axes[:, spread > 1e-3 * spread[0]]  # the others have no variance
     width = min(WINDOW, axes.shape[1])
     first = int(torch.randint(axes.shape[1] - width + 1, (1,), generator=sides.generator))
     window = axes[:, first : first + width]
-    random = torch.randn(width, width, generator=sides.generator).to(W)
+    noise = torch.randn(width, width, generator=sides.generator).to(W)
     images = window.T @ W
-    return W + window @ (spectral(random) @ images - images)
+    return W + window @ (spectral(noise) @ images - images)
 
 
 def translator(

@@ -11,7 +11,8 @@ KMEANS_SAMPLE = 6000  # vectors per side for k-means
 @dataclass(frozen=True)
 class Settings(Checked):
     """The defaults suit sides without a common document. They were chosen on seeds below 10 of Wikipedia,
-    Enron and docstrings: docs/experiments/documents-apart.md.
+    Enron and docstrings, but `rotations` was first tried on seeds 14, 15 and 18 of Wikipedia:
+    docs/experiments/documents-apart.md.
     """
 
     clusters: Annotated[int, Bounds(ge=2, le=KMEANS_SAMPLE)] = 30  # of k-means, matched across the clouds
@@ -22,11 +23,10 @@ class Settings(Checked):
     assignment_restarts: Count = 6  # random starts of each quadratic assignment
     # Batch sizes of the rounds of the competition. If it needs fewer rounds, it uses the last ones
     rounds: tuple[Annotated[int, Bounds(ge=2)], ...] = (1500, 1500, 1500, 2000, 2500)
-    refinements: Natural = 160  # steps on random batches; `rotations` has its own
+    refinements: Natural = 160  # steps on random batches, without those of `rotations`
     passes: Natural = 12  # steps on all vectors, at most LAST_PASS per side
     groups: Count = 10  # random groups of clusters per side in step 3; 1: no groups. Small batches get fewer
-    # Largest number of rounds in which leading axes are rotated at random, in search of a better map. Not
-    # needed with known pairs
+    # Largest number of rounds in which leading axes are rotated at random, in search of a better map
     rotations: Natural = 12
     # In step 3, in the principal axes of both sides, rows and columns of the cross-covariance are divided by
     # their norms to this power, so that axes weigh more alike. Helps with `groups`, can harm without
