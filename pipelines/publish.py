@@ -62,12 +62,10 @@ def publish(name: str, seed: int | None, study: params.Study) -> str:
     The version's alias is its verdict. Raises BadInput for an unknown row or seed, an untrained model,
     settings or inputs that have changed since its stage ran, or an MLflow server that does not answer.
     """
-    rows = {**study.finetune, **study.translators()}
-    row = params.find("params.yaml: align or finetune", name, rows)
+    row = params.find("params.yaml: align or finetune", name, study.finetune | study.translators())
     if name in study.finetune and name in study.align:
         raise BadInput("a row of finetune and one of align have this name; their models would be one")
-    joint = "align_jointly" if "/" in name else "align"
-    verb = "finetune" if isinstance(row, Finetune) else joint
+    verb = "finetune" if isinstance(row, Finetune) else "align_jointly" if "/" in name else "align"
     stage = f"{verb}@{name.partition('/')[0]}"
     outdated = intact.outdated(study.stages())
     if stage in outdated:

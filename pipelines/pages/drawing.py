@@ -39,10 +39,9 @@ def draw(study: Study) -> None:
         neighbours(path_of("neighbours"), frame, title)
     for path_of, row, frame in tables(study, "evaluate_image_text", "pmi.csv"):
         pictures.similarity_against_pmi(path_of("pmi"), frame, f"{row.encoders} on {row.corpus}")
-    for name, (row, metrics) in measured(study, "attributes").items():
-        labels(picture_path("attributes", name, "floor"), metrics, row, *encoders(study, row))
-    for name, (row, metrics) in measured(study, "invert").items():
-        facts(picture_path("invert", name, "floor"), metrics, row, *encoders(study, row))
+    for verb, draw_floor in (("attributes", labels), ("invert", facts)):
+        for name, (row, metrics) in measured(study, verb).items():
+            draw_floor(picture_path(verb, name, "floor"), metrics, row, *encoders(study, row))
     planes(study)
     zero_shot(study)
 

@@ -106,10 +106,9 @@ def similarity_map(path: Path, names: list[str], values: np.ndarray, title: str)
     side = 2.4 + 0.7 * len(names)
     with figure(path, figsize=(side + 0.8, side)) as (fig, ax):
         image = ax.imshow(values, vmin=0, vmax=1, cmap="viridis")
-        for i in range(len(names)):
-            for j in range(len(names)):
-                ink = "w" if values[i, j] < 0.6 else "k"
-                ax.text(j, i, f"{values[i, j]:.2f}", ha="center", va="center", fontsize=7, color=ink)
+        for (i, j), value in np.ndenumerate(values):
+            ink = "w" if value < 0.6 else "k"
+            ax.text(j, i, f"{value:.2f}", ha="center", va="center", fontsize=7, color=ink)
         ticks = range(len(names))
         ax.set_xticks(ticks, names, rotation=60, ha="right", fontsize=7)
         ax.set_yticks(ticks, names, fontsize=7)

@@ -108,20 +108,11 @@ def commands() -> Parser:
 
     example = "audit dump.parquet --texts my/texts --out report/audit"
     _audit(command("audit.run", "attack a dump of vectors, and write one page", example))
-    _translate(
-        command(
-            "translate.fit",
-            "fit a map between two spaces without pairs, apply it, or measure it on pairs",
-            "translate fit old.parquet new.parquet --out map",
-        )
-    )
-    _migrate(
-        command(
-            "migrate.migrate",
-            "move an index into the space of a new encoder, and say what it cost",
-            "migrate old.parquet new.parquet --pairs pairs.csv --out moved.parquet",
-        )
-    )
+    about = "fit a map between two spaces without pairs, apply it, or measure it on pairs"
+    _translate(command("translate.fit", about, "translate fit old.parquet new.parquet --out map"))
+    about = "move an index into the space of a new encoder, and say what it cost"
+    example = "migrate old.parquet new.parquet --pairs pairs.csv --out moved.parquet"
+    _migrate(command("migrate.migrate", about, example))
     _identify(command("identify.run", "name the encoder of a dump", "identify dump.parquet"))
     validate = command("validate.run", "validate a study", "validate studies/own.yaml")
     validate.add_argument("study", type=Path, metavar="STUDY", help="a YAML file")
@@ -201,18 +192,16 @@ def _translate(parser: Parser) -> None:
     fit.add_argument("source", metavar="SOURCE", help="vectors of the first encoder")
     fit.add_argument("target", metavar="TARGET", help="vectors of the second encoder, of other texts")
     fit.add_argument("--out", type=Path, required=True, metavar="MAP", help="folder that is written")
-    fit.set_defaults(run="translate.fit")
     _fits(fit)
     apply = actions.add_parser("apply", help="translate a file; other columns of parquet are kept")
     apply.add_argument("--out", type=Path, required=True, help="parquet, arrow or npy")
-    apply.set_defaults(run="translate.apply")
     judge = actions.add_parser("judge", help="measure on true pairs: row i of both files is one text")
     for action in (apply, judge):
         action.add_argument("map", type=Path, metavar="MAP", help="folder that `translate fit` wrote")
         action.add_argument("source", metavar="SOURCE", help="vectors of the map's first encoder")
     judge.add_argument("target", metavar="TARGET", help="vectors of its second encoder, of the same texts")
-    judge.set_defaults(run="translate.judge")
-    for action in (fit, apply, judge):
+    for name, action in actions.choices.items():
+        action.set_defaults(run=f"translate.{name}")
         _stored(action, "" if action is apply else OF_TWO)
         _json(action, argparse.SUPPRESS)  # else it would undo a --json before the action
 

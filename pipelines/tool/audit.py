@@ -502,11 +502,7 @@ def try_defences(vectors: Tensor, best: Attempt, options: Options, steps: Steps,
 
     def try_defence(defence: Defence) -> dict[str, Any]:
         keys = Keys.drawn(undefended, int(defence.scale), options.seed) if defence.kind == "cells" else None
-        cells = (
-            keys.cells(undefended)
-            if keys
-            else torch.zeros(len(undefended), dtype=torch.long, device=undefended.device)
-        )
+        cells = keys.cells(undefended) if keys else undefended.new_zeros(len(undefended), dtype=torch.long)
         defended = keys.lock(undefended, cells) if keys else defend(undefended, defence, options.seed)
         seed = (options.seed + 1) % 2**32
         # Quick, because there are many defences

@@ -66,8 +66,7 @@ def apply(args: Namespace) -> Answer:
 
 def judge(args: Namespace) -> Answer:
     """Measure a map on true pairs. Raises BadInput for rows that are no pairs, or no vectors of this map."""
-    files = two_files(args, args.source, args.target)
-    source, target = map(cloud, files)
+    source, target = map(cloud, two_files(args, args.source, args.target))
     if len(source) != len(target):
         sizes = f"{len(source)} vectors, and {args.target} {len(target)}"
         raise BadInput(f"{args.source}: {sizes}: rows must be pairs")

@@ -77,13 +77,14 @@ def inversion(study: Study) -> Finding | None:
 
 def attack(study: Study, verb: str, name: str, leaks: Leaks, sentences: list[str]) -> Finding:
     """Return the finding of an attack, which also says how many attacks there are, or how many oracles."""
-    oracle = {n: of_oracle(study, row) for n, (row, _) in leaks.items()}
-    rivals = [leak for n, (_, leak) in leaks.items() if oracle[n] == oracle[name]]
+    row, _ = leaks[name]
+    oracle = of_oracle(study, row)
+    rivals = [leak for other, leak in leaks.values() if of_oracle(study, other) == oracle]
     if len(rivals) > 1:
         no_leak = sum(not leak.above_zero for leak in rivals)
         most = f"This is the strongest of {len(rivals)} such attacks"
         sentences.append(f"{most}; {no_leak} at or below the floor by this measure.")
-    heading = attack_title(study, verb, name, leaks[name][0])
+    heading = attack_title(study, verb, name, row)
     return finding(sentences, picture_path(verb, name, "floor"), heading)
 
 
