@@ -3,7 +3,7 @@ vectors.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -195,12 +195,11 @@ def _restored(parts: dict[str, Any], generator: torch.Generator, file: Path, dev
     return state["step"]
 
 
-def batches(lengths: Sequence[int], generator: torch.Generator) -> Iterator[list[int]]:
-    """Yield the rows of each batch, shuffled. Texts of similar length share a batch."""
+def batches(lengths: Sequence[int], generator: torch.Generator) -> list[list[int]]:
+    """Return the rows of each batch, shuffled. Texts of similar length share a batch."""
     order = torch.randperm(len(lengths), generator=generator)
     out = []
     for pool in order.split(16 * BATCH):
         alike = sorted(pool.tolist(), key=lambda row: lengths[row])
         out += [alike[i : i + BATCH] for i in range(0, len(alike), BATCH)]
-    for i in torch.randperm(len(out), generator=generator).tolist():
-        yield out[i]
+    return [out[i] for i in torch.randperm(len(out), generator=generator).tolist()]

@@ -30,11 +30,7 @@ def checked(path: Path) -> Path:
     Raises BadInput for other bytes, and if they cannot be read.
     """
     spelt = Path(os.path.relpath(path))  # as in dvc.lock
-    named = [
-        (stage, Path(out), md5)
-        for stage, out, md5 in locked("outs")
-        if spelt == Path(out) or Path(out) in spelt.parents
-    ]
+    named = [(stage, Path(out), md5) for stage, out, md5 in locked("outs") if spelt.is_relative_to(out)]
     if not named or not path.exists():  # whoever reads it says what is missing
         return path
     stage, out, _ = named[0]

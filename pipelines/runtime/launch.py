@@ -18,11 +18,6 @@ LAUNCHED = "UNIVERSAL_GEOMETRY_LAUNCHED"  # set for the processes that `launch` 
 BAD_INPUT = 2  # exit code
 
 
-def needed(processes: int) -> bool:
-    """Return whether this process must start others. One that `launch` or torchrun started must not."""
-    return processes > 1 and "WORLD_SIZE" not in os.environ
-
-
 def launch(processes: int) -> None:
     """Run this command in `processes` processes on this machine, until all have ended.
 

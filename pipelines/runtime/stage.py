@@ -61,7 +61,8 @@ def _run(function: Callable[..., None]) -> None:
     name, row = _row(verb, table, study)
     if os.environ.get("RANK", "0") == "0":
         store.sweep_drafts(verb, name)
-    if launch.needed(processes := getattr(row, "processes", 1)):
+    processes = getattr(row, "processes", 1)
+    if processes > 1 and "WORLD_SIZE" not in os.environ:  # which `launch` and torchrun set
         launch.launch(processes)
         return
     freeze_gc()

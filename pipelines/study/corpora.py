@@ -94,6 +94,11 @@ class SyntheticCorpus(Corpus):
     rows: Count | None = 2000  # how many texts to generate
     grid: Literal[2, 3] = 2  # of scenes: cells a side
 
+    @property
+    def count(self) -> int:
+        """Return how many texts to generate."""
+        return self.rows or 2000
+
     def check_alone(self) -> None:
         if self.grid != 2 and self.kind != "scenes":
             raise ValueError("grid: only scenes have one")

@@ -147,8 +147,7 @@ class Row(BaseModel):
 
     def watched(self) -> dict[str, str]:
         """Return the paths that DVC watches for changes, by field."""
-        watched = [key for key, mark in self.references() if isinstance(mark, WatchedPath)]
-        return {key: getattr(self, key) for key in watched}
+        return {key: getattr(self, key) for key, mark in self.references() if isinstance(mark, WatchedPath)}
 
     def check_references(self, study: Study) -> None:
         """Raise ValueError, as `check`, if a marked field names a row that is not in the study."""

@@ -4,16 +4,7 @@ from datetime import date
 
 import polars as pl
 
-from pipelines.corpora.sources.synthetic.engine import (
-    Draft,
-    Pen,
-    Scope,
-    corpus,
-    lexicon,
-    number_of_texts,
-    once,
-    people,
-)
+from pipelines.corpora.sources.synthetic.engine import Draft, Pen, Scope, corpus, lexicon, once, people
 from pipelines.study import SyntheticCorpus
 
 WORDS = lexicon(__file__)
@@ -24,7 +15,7 @@ YEARS = date(1999, 1, 1), date(2002, 6, 30)  # fixed, so that a seed means the s
 
 def rows(p: SyntheticCorpus) -> pl.DataFrame:
     """Return generated e-mails: id, text, labels = [matter], sender, subject, planted facts (`FACTS`)."""
-    pen, count = Pen(p.seed), number_of_texts(p)
+    pen, count = Pen(p.seed), p.count
     staff = people(pen, max(60, count // 8))
     firms = once(pen.faker.company, max(40, count // 12))
     return corpus(p, FACTS, lambda: _email(pen, staff, firms))
@@ -89,12 +80,10 @@ def _scope(pen: Pen, matter: str, staff: list[str], firms: list[str]) -> tuple[S
 
 def _date(pen: Pen) -> str:
     day = pen.faker.date_between_dates(*YEARS)
-    return pen.skewed(
-        (
-            f"{day:%B} {day.day}",
-            f"{day.month}/{day.day}/{day:%y}",
-            f"{day:%A}, {day:%B} {day.day}",
-            f"{day:%B} {day.day}, {day.year}",
-        ),
-        0.6,
+    forms = (
+        f"{day:%B} {day.day}",
+        f"{day.month}/{day.day}/{day:%y}",
+        f"{day:%A}, {day:%B} {day.day}",
+        f"{day:%B} {day.day}, {day.year}",
     )
+    return pen.skewed(forms, 0.6)

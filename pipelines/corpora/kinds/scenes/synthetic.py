@@ -47,7 +47,7 @@ def rows(p: SyntheticCorpus) -> pl.DataFrame:
     (CAPTIONS of them), image (PNG), scene (JSON)."""
     rng = np.random.default_rng(p.seed)
     made = []
-    for i in range(p.rows or 2000):
+    for i in range(p.count):
         scene = draw_scene(p.grid, rng)
         texts = [draw_caption(scene, p.grid, rng) for _ in range(CAPTIONS)]
         labels = sorted({f"{colour} {shape}" for _, colour, shape, _ in scene})

@@ -6,7 +6,7 @@ from itertools import count
 
 import polars as pl
 
-from pipelines.corpora.sources.synthetic.engine import Pen, capital, number_of_texts
+from pipelines.corpora.sources.synthetic.engine import Pen, capital
 from pipelines.corpora.sources.synthetic.world import WORLD
 from pipelines.study import SyntheticCorpus
 
@@ -53,7 +53,7 @@ def rows(p: SyntheticCorpus) -> pl.DataFrame:
     2: one subject, another act and place. 1: another subject and act, the same place. 0: another domain.
     The templates are drawn at random, so shared words only partly predict the score.
     """
-    wanted, scores = number_of_texts(p), {}
+    wanted, scores = p.count, {}
     for text, pair, score in _pairs(Pen(p.seed)):
         scores.setdefault((text, pair), score)
         if len(scores) == wanted:

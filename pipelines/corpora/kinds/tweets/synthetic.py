@@ -4,7 +4,7 @@ from datetime import datetime
 
 import polars as pl
 
-from pipelines.corpora.sources.synthetic.engine import Draft, Pen, corpus, lexicon, number_of_texts, people
+from pipelines.corpora.sources.synthetic.engine import Draft, Pen, corpus, lexicon, people
 from pipelines.study import SyntheticCorpus
 
 WORDS = lexicon(__file__)
@@ -16,7 +16,7 @@ FACTS = ("names", "dates", "places")
 def rows(p: SyntheticCorpus) -> pl.DataFrame:
     """Return generated tweets: id, text, labels (topics), names, dates, places."""
     pen = Pen(p.seed)
-    known = people(pen, max(50, number_of_texts(p) // 10))
+    known = people(pen, max(50, p.count // 10))
     return corpus(p, FACTS, lambda: _tweet(pen, known))
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from functools import partial
 from importlib import metadata
-from itertools import takewhile
+from itertools import islice, takewhile
 from multiprocessing import get_context
 from pathlib import Path, PurePosixPath
 
@@ -74,7 +74,7 @@ def of_packages(names: Sequence[str], p: LibraryCorpus) -> pl.DataFrame:
     # Syntax trees have no cycles, so these processes switch off the garbage collector, which is slow on them.
     with ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), initializer=gc.disable) as pool:
         for name in progress(names, what="docstrings", unit="packages"):
-            records += _package(name, p, seen, pool)
+            records += islice(_package(name, p, seen, pool), p.per_package)
     if not records:
         raise BadInput(f"{p.path}: none of {len(names)} packages is installed with docstrings")
     frame = pl.DataFrame(records, schema=["id", "text", "package"], orient="row")
@@ -99,9 +99,8 @@ def pinned(path: Path) -> list[str]:
     return names
 
 
-def _package(name: str, p: LibraryCorpus, seen: set[str], pool: Executor) -> list[tuple[str, str, str]]:
-    """Return at most `per_package` sequences. Files are in the order of a hash, to sample widely."""
-    sampled: list[tuple[str, str, str]] = []
+def _package(name: str, p: LibraryCorpus, seen: set[str], pool: Executor) -> Iterator[tuple[str, str, str]]:
+    """Yield the new sequences of a package. Files are in the order of a hash, to sample widely."""
     found = filter(_is_read, metadata.files(name) or ())
     files = sorted(found, key=lambda file: hashlib.sha256(str(file).encode()).digest())
     for at in range(0, len(files), AHEAD):
@@ -110,10 +109,7 @@ def _package(name: str, p: LibraryCorpus, seen: set[str], pool: Executor) -> lis
         for file, texts in zip(block, read, strict=True):
             for place, text in texts:
                 if _new(text, seen):
-                    sampled.append((f"{file}:{place}", text, name))
-                    if len(sampled) == p.per_package:
-                        return sampled
-    return sampled
+                    yield f"{file}:{place}", text, name
 
 
 def _texts(path: str, words: tuple[int, int]) -> list[tuple[str, str]]:

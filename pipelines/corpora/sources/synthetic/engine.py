@@ -132,7 +132,7 @@ def corpus(p: SyntheticCorpus, facts: Iterable[str], write: Callable[[], Draft])
     `write()` writes one. Texts that differ only in case, digits or punctuation count as equal. Every fact
     occurs verbatim in its text.
     """
-    name, count = p.kind.removesuffix("s"), number_of_texts(p)
+    name, count = p.kind.removesuffix("s"), p.count
     seen: set[str] = set()
     rows: list[dict] = []
     with progress(what=f"generated {name}", unit="texts", total=count) as bar:
@@ -149,8 +149,3 @@ def corpus(p: SyntheticCorpus, facts: Iterable[str], write: Callable[[], Draft])
             bar.update()
     lists = {column: pl.List(pl.String) for column in ("labels", *facts)}
     return pl.DataFrame(rows, schema_overrides=lists)
-
-
-def number_of_texts(p: SyntheticCorpus) -> int:
-    """Return how many texts to generate."""
-    return p.rows or 2000
