@@ -38,6 +38,7 @@ def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
             clouds=[source.vectors, target.vectors],
             fit=lambda fit_id, log: {pair: fit_one(row, source, target, fit_id, log, folder)},
             vectors_of_seed=vectors_of_seed,
+            judged=row.judged,
         )
         fit_row("align", name, work, counts)
 

@@ -76,6 +76,7 @@ class Work:
     clouds: Sequence[Tensor]  # all vectors of each space: `run_fits` asks for their size
     fit: Callable[[FitId, Log | None], Translators]  # chooses the texts, and fits
     vectors_of_seed: Callable[[int], Mapping[str, Tensor]]  # by space, what the fits of a seed see
+    judged: bool = True  # whether the fits get a verdict
 
 
 @dataclass
@@ -166,7 +167,7 @@ def write_pair(work: Work, pair: Pair, best: Mapping[int, Candidate]) -> dict[in
     folder.mkdir(parents=True, exist_ok=True)
     for seed, candidate in best.items():
         save(candidate.translators[pair], folder / f"seed-{seed}")
-    verdicts = {seed: candidate.verdicts[pair] for seed, candidate in best.items() if work.row.judged}
+    verdicts = {seed: candidate.verdicts[pair] for seed, candidate in best.items() if work.judged}
     write_verdicts(folder, verdicts)
     return verdicts
 
@@ -177,7 +178,7 @@ def fit_until_aligned(work: Work) -> tuple[dict[int, Candidate], int]:
     Judge each fit by its worst pair of spaces. Refit seeds that are not aligned, up to the row's `restarts`
     times.
     """
-    if not work.row.judged:
+    if not work.judged:
         return {fit_id.seed: Candidate(fit) for fit_id, fit in fit_seeds(work, work.row.seeds, 0).items()}, 0
     candidates: dict[int, list[Candidate]] = {seed: [] for seed in work.row.seeds}
     best: dict[int, Candidate] = {}
@@ -212,7 +213,7 @@ def fit_seeds(work: Work, seeds: Sequence[int], restart: int) -> dict[FitId, Tra
     are too hard for any restart.
     """
     fit_ids = [FitId(seed, restart) for seed in seeds]
-    if work.row.judged and (work.row.splits or len(work.row.seeds) == 1):
+    if work.judged and (work.row.splits or len(work.row.seeds) == 1):
         fit_ids += [FitId(seed, restart, replicate=True) for seed in seeds]
     # Each process makes its share
     mine = fit_ids[distributed.rank() :: distributed.world_size()]

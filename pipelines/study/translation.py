@@ -73,11 +73,6 @@ class Fitted(Shared):
         """Return the largest numbers of vectors of the source and of the target."""
         return self.limit if isinstance(self.limit, tuple) else (self.limit, self.limit)
 
-    @property
-    def judged(self) -> bool:
-        """Return whether the fits get a verdict."""
-        return True
-
 
 class Align(Fitted):
     """Fit translators from the embeddings `source` to the embeddings `target`."""
