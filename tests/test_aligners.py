@@ -27,6 +27,7 @@ from pipelines.aligners.wasserstein_procrustes import (
     candidates,
     divided,
     equalised,
+    leading_axes,
     refine,
     rotated,
 )
@@ -256,7 +257,7 @@ def test_rotations_end_after_rounds_without_a_better_map(monkeypatch):
     X, Y, W = unit_clouds(8)
     refined = Mock(side_effect=lambda maps, *_: [W.clone() for W in maps])
     monkeypatch.setattr(Sides, "refined", refined)
-    monkeypatch.setattr(wasserstein_procrustes, "rotated", lambda sides, W: W.clone())
+    monkeypatch.setattr(wasserstein_procrustes, "rotated", lambda W, *_: W.clone())
     assert better_rotated(sides_of(X, Y), W, 12) is None
     assert refined.call_count == MISSES
     better_rotated(sides_of(X, Y), W, 1)
@@ -280,7 +281,7 @@ def test_a_random_rotation_moves_a_window_of_leading_axes():
     sides, windows = sides_of(X, Y), []
     axes = sides.axes[0].flip(1)
     for _ in range(60):
-        turned = rotated(sides, W)
+        turned = rotated(W, leading_axes(sides), sides.generator)
         assert_close(turned @ turned.T, torch.eye(40), atol=1e-5, rtol=0)
         moved = ((axes.T @ (turned - W)).norm(dim=1) > 1e-3).nonzero()[:, 0].tolist()
         assert moved == list(range(moved[0], moved[0] + WINDOW))
@@ -297,7 +298,7 @@ def test_the_largest_entry_of_a_principal_axis_is_positive():
 def test_only_axes_with_variance_are_rotated():
     X = torch.cat([unit_clouds(3)[0], torch.zeros(600, 5)], 1)
     W = spectral(normal(8, 8))
-    turned = rotated(sides_of(X, X), W)
+    turned = rotated(W, leading_axes(sides_of(X, X)), seeded())
     assert_close(turned[3:], W[3:])
     assert not torch.allclose(turned[:3], W[:3], atol=1e-3)
 

@@ -307,9 +307,9 @@ def better_rotated(sides: Sides, W: Tensor, rounds: int) -> Tensor | None:
     the wrong sign. Refinement does not leave such a map. If a dozen axes, the wrong ones among them, are
     rotated at random, refinement finds their images anew: mostly as before, sometimes rightly.
     """
-    better, missed = None, 0
+    better, missed, axes = None, 0, leading_axes(sides)
     for number in range(rounds):
-        maps = [W, *(rotated(sides, W) for _ in range(ROTATED_MAPS))]
+        maps = [W, *(rotated(W, axes, sides.generator) for _ in range(ROTATED_MAPS))]
         maps = sides.refined(maps, ROTATED_BATCH, f"rotate axes, round {number + 1}", ROTATED_STEPS)
         before, *after = sides.cosines(maps, LAST_BATCH)
         if max(after) > ROTATED_GAIN * before:
@@ -322,17 +322,24 @@ def better_rotated(sides: Sides, W: Tensor, rounds: int) -> Tensor | None:
     return better
 
 
-def rotated(sides: Sides, W: Tensor) -> Tensor:
-    """Return R W (d, e). R is a random orthogonal matrix on at most WINDOW consecutive leading principal axes
-    of the source, and the identity on all others.
+def leading_axes(sides: Sides) -> Tensor:
+    """Return at most LEADING_AXES principal axes of the source (d, k), that of most variance first.
+
+    Axes without variance are left out: the map has no images of them.
     """
-    axes = sides.axes[0].flip(1)[:, :LEADING_AXES]  # (d, k), the leading one first
+    axes = sides.axes[0].flip(1)[:, :LEADING_AXES]
     spread = (sides.X @ axes).norm(dim=0)
-    axes = axes[:, spread > 1e-3 * spread[0]]  # the others have no variance
+    return axes[:, spread > 1e-3 * spread[0]]
+
+
+def rotated(W: Tensor, axes: Tensor, generator: torch.Generator) -> Tensor:
+    """Return R W (d, e). R is a random orthogonal matrix on at most WINDOW consecutive axes of (d, k), and the
+    identity on all other directions.
+    """
     width = min(WINDOW, axes.shape[1])
-    first = int(torch.randint(axes.shape[1] - width + 1, (1,), generator=sides.generator))
+    first = int(torch.randint(axes.shape[1] - width + 1, (1,), generator=generator))
     window = axes[:, first : first + width]
-    noise = torch.randn(width, width, generator=sides.generator).to(W)
+    noise = torch.randn(width, width, generator=generator).to(W)
     images = window.T @ W
     return W + window @ (spectral(noise) @ images - images)
 
