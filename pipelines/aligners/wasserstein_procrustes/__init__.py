@@ -333,7 +333,7 @@ def leading_axes(sides: Sides) -> Tensor:
 
 
 def rotated(W: Tensor, axes: Tensor, generator: torch.Generator) -> Tensor:
-    """Return R W (d, e). R is a random orthogonal matrix on at most WINDOW consecutive axes of (d, k), and the
+    """Return R W (d, e). R is a random orthogonal matrix on at most WINDOW consecutive axes (d, k), and the
     identity on all other directions.
     """
     width = min(WINDOW, axes.shape[1])
