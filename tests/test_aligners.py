@@ -20,8 +20,9 @@ from pipelines.aligners.core.translator import load
 from pipelines.aligners.wasserstein_procrustes import (
     LEADING_AXES,
     MISSES,
+    MOST_AXES,
     ROTATED_MAPS,
-    WINDOW,
+    TURNED_AXES,
     Settings,
     better_rotated,
     candidates,
@@ -268,11 +269,11 @@ def test_after_a_better_map_the_count_of_rounds_begins_anew(monkeypatch):
     X, Y, W = unit_clouds(8)
     refined = Mock(side_effect=lambda maps, *_: maps)
     monkeypatch.setattr(Sides, "refined", refined)
-    cosines = [[0.5] * (ROTATED_MAPS + 1) for _ in range(4)]
+    cosines = [[0.5] * (ROTATED_MAPS + 1) for _ in range(MISSES + 2)]
     cosines[1][7] = 0.6
     monkeypatch.setattr(Sides, "cosines", Mock(side_effect=cosines))
     better = better_rotated(sides_of(X, Y), W, 12)
-    assert refined.call_count == 4
+    assert refined.call_count == MISSES + 2
     assert better is refined.call_args_list[1].args[0][7]
 
 
@@ -284,10 +285,14 @@ def test_a_random_rotation_moves_a_window_of_leading_axes():
         turned = rotated(W, leading_axes(sides), sides.generator)
         assert_close(turned @ turned.T, torch.eye(40), atol=1e-5, rtol=0)
         moved = ((axes.T @ (turned - W)).norm(dim=1) > 1e-3).nonzero()[:, 0].tolist()
-        assert moved == list(range(moved[0], moved[0] + WINDOW))
+        assert moved == list(range(moved[0], moved[0] + len(moved)))
         windows.append(moved)
     assert min(windows)[0] == 0
-    assert max(windows)[-1] == LEADING_AXES - 1
+    assert max(window[-1] for window in windows) == LEADING_AXES - 1
+    lengths = [len(window) for window in windows]
+    assert min(lengths) < 9
+    assert 21 < max(lengths) <= MOST_AXES
+    assert 60 / 3 < lengths.count(TURNED_AXES) < 60 * 2 / 3
 
 
 def test_the_largest_entry_of_a_principal_axis_is_positive():

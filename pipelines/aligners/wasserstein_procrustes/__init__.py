@@ -23,10 +23,10 @@ If the source mixes several encoders, the map is fitted to the vectors of one (`
      `groups` and `equalise`.
    `equalise`: the map is fitted to a cross-covariance in which the principal axes of both sides weigh more
      alike.
-   `rotations`: a dozen neighbouring leading axes of the source are rotated at random, and the rotated maps
-     are refined beside the map itself. The search goes on from a map that couples better, as in basin
-     hopping (Wales and Doye 1997), and ends after MISSES rounds without one. If any round found one, the
-     second half of the refinements and all passes are repeated from the last such map.
+   `rotations`: a few neighbouring leading axes of the source are rotated at random, and the rotated maps are
+     refined beside the map itself. The search goes on from a map that couples better, as in basin hopping
+     (Wales and Doye 1997), and ends after MISSES rounds without one. If any round found one, the second
+     half of the refinements and all passes are repeated from the last such map.
 4  The orthogonal map gives the best retrieval ranks. The least-squares map of the couplings has the highest
    cosine. Return a map in between (`between`), with a correction for hubs (`core.hubness`).
 
@@ -79,14 +79,17 @@ GROUP_LEAST = 300  # mean number of vectors of a group: smaller ones harm
 UNGROUPED_BATCH = 3000  # vectors per side of a refinement without groups
 # Leave groups out if this raises the mean cosine by this factor; real texts gave at most 1.04
 UNGROUPED_GAIN = 1.05
-WINDOW = 12  # consecutive principal axes of the source that one random matrix rotates
-LEADING_AXES = 32  # the window lies among these
-ROTATED_MAPS = 24  # of a round
+LEADING_AXES = 32  # principal axes of the source of which a few neighbours are rotated
+# Half of the rotations, as each kind repairs other maps: so many axes, by any angles
+FEWEST_AXES, MOST_AXES = 6, 24
+# The other half: so many axes, by angles of a root mean square between these, in radians
+TURNED_AXES, LEAST_ANGLE, MOST_ANGLE = 16, 1.2, 2.2
+ROTATED_MAPS = 32  # of a round
 ROTATED_BATCH, ROTATED_STEPS = 2000, 20  # vectors per side of a refinement of rotated maps, and its steps
 # A rotated map must raise the mean cosine by this factor. On large sides a map that ends where it began
 # rarely does: docs/experiments/documents-apart.md
 ROTATED_GAIN = 1.001
-MISSES = 2  # stop after this many rounds in a row without a gain
+MISSES = 4  # stop after this many rounds in a row without a gain
 ANCHORS = 4000  # source vectors whose translations show where hubs are
 
 logger = logging.getLogger(__name__)
@@ -304,7 +307,7 @@ def better_rotated(sides: Sides, W: Tensor, rounds: int) -> Tensor | None:
     None.
 
     A fit can end with a map that is right but for a plane or a direction, whose images are rotated or have
-    the wrong sign. Refinement does not leave such a map. If a dozen axes, the wrong ones among them, are
+    the wrong sign. Refinement does not leave such a map. If a few axes, the wrong ones among them, are
     rotated at random, refinement finds their images anew: mostly as before, sometimes rightly.
     """
     better, missed, axes = None, 0, leading_axes(sides)
@@ -333,15 +336,28 @@ def leading_axes(sides: Sides) -> Tensor:
 
 
 def rotated(W: Tensor, axes: Tensor, generator: torch.Generator) -> Tensor:
-    """Return R W (d, e). R is a random orthogonal matrix on at most WINDOW consecutive axes (d, k), and the
-    identity on all other directions.
+    """Return R W (d, e). R is a random rotation of a few consecutive axes (d, k), and the identity on all
+    other directions.
     """
-    width = min(WINDOW, axes.shape[1])
-    first = int(torch.randint(axes.shape[1] - width + 1, (1,), generator=generator))
-    window = axes[:, first : first + width]
-    noise = torch.randn(width, width, generator=generator).to(W)
+    R = random_rotation(axes.shape[1], generator).to(W)
+    first = int(torch.randint(axes.shape[1] - len(R) + 1, (1,), generator=generator))
+    window = axes[:, first : first + len(R)]
     images = window.T @ W
-    return W + window @ (spectral(noise) @ images - images)
+    return W + window @ (R @ images - images)
+
+
+def random_rotation(most: int, generator: torch.Generator) -> Tensor:
+    """Return a random orthogonal matrix (w, w) of at most `most` axes, of one of two kinds: any (by Haar
+    measure, so half of them reflect), or exp of a skew-symmetric matrix, which is a rotation.
+    """
+    if torch.randint(2, (1,), generator=generator):
+        width = min(most, int(torch.randint(FEWEST_AXES, MOST_AXES + 1, (1,), generator=generator)))
+        return spectral(torch.randn(width, width, generator=generator))
+    width = min(most, TURNED_AXES)
+    noise = torch.randn(width, width, generator=generator)
+    skew = (noise - noise.T) / math.sqrt(2 * width)  # its eigenvalues are +-ia, the mean of a^2 is about 1
+    angle = LEAST_ANGLE + (MOST_ANGLE - LEAST_ANGLE) * float(torch.rand(1, generator=generator))
+    return torch.matrix_exp(angle * skew)
 
 
 def translator(
