@@ -74,7 +74,7 @@ def as_locked(root: Path, stage: Stage, anew: bool = True) -> Found:
         with Repo(str(root), _wait_for_lock=True) as repo:
             with repo.lock:
                 entry = lock(root).get(stage.name)
-            locked = {out["path"]: out.get("md5") for out in entry.outs} if entry else {}
+            locked = entry.md5s if entry else {}
             found = {path: md5(repo, root / path, anew) for path in stage.outs if path in locked}
     except (DvcException, GraphError, OSError) as error:
         return _listed({"dvc": one_line(error)})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,7 +24,7 @@ class DvcProjectComponent(dg.Component, dg.Resolvable, dg.Model):
     """Show a DVC project: an asset for each stage of its dvc.yaml, materialized by `dvc repro --single-item`.
 
     dvc.yaml is read when Dagster loads: reload after dvc.yaml or params.yaml got another stage. A subclass
-    may add checks (`checks_of`), metadata (`metadata_of`) and jobs (`jobs`). Raises GraphError if DVC cannot
+    may add checks (`checks_of`) and metadata (`metadata_of`). Raises GraphError if DVC cannot
     read the project.
     """
 
@@ -57,10 +57,6 @@ class DvcProjectComponent(dg.Component, dg.Resolvable, dg.Model):
         """Return further metadata of a stage that has run."""
         return {}
 
-    def jobs(self) -> Sequence[dg.JobDefinition]:
-        """Return further jobs."""
-        return ()
-
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         root, stages = self.project, self.stages()
         everything, *groups = _jobs(self.prefix, stages)
@@ -69,7 +65,7 @@ class DvcProjectComponent(dg.Component, dg.Resolvable, dg.Model):
         return dg.Definitions(
             assets=[asset(root, stages, stage, self.metadata_of) for stage in stages.values()],
             asset_checks=[checks(root, stage, self.checks_of(stage)) for stage in stages.values()],
-            jobs=[everything, *groups, *([experiment(root, self.prefix)] if git else ()), *self.jobs()],
+            jobs=[everything, *groups, *([experiment(root, self.prefix)] if git else ())],
             schedules=[
                 dg.ScheduleDefinition(
                     identifier(self.prefix, "nightly"),

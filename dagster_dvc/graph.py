@@ -120,6 +120,11 @@ class Entry:
         return self.raw.get("outs", [])
 
     @property
+    def md5s(self) -> dict[str, str | None]:
+        """Return {path: md5} of the outputs."""
+        return {out["path"]: out.get("md5") for out in self.outs}
+
+    @property
     def deps(self) -> dict[str, str | None]:
         """Return {path: md5} of what the stage read."""
         return {dep["path"]: dep.get("md5") for dep in self.raw.get("deps", ())}
@@ -142,11 +147,8 @@ class Entry:
 
         A metric that no stage reads, for example seconds, must not make downstream stages look stale.
         """
-        outs = {
-            out["path"]: out.get("md5") for out in self.outs if not stage.read or out["path"] in stage.read
-        }
-        md5s = list(outs.values())
-        return str(md5s[0]) if len(md5s) == 1 else digest(outs)
+        outs = {path: md5 for path, md5 in self.md5s.items() if not stage.read or path in stage.read}
+        return str(*outs.values()) if len(outs) == 1 else digest(outs)
 
 
 def read(root: Path, prefix: str = "") -> dict[str, Stage]:

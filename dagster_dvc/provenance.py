@@ -40,10 +40,15 @@ def tags(
 
 def _read(entry: Entry, upstream: Stage, made: Entry, now: Now | None) -> str:
     """Return the version of `upstream`, with the prefix OTHER if the stage read an older version."""
-    outs = {out["path"]: out.get("md5") for out in made.outs}
     for path, digest in entry.deps.items():
-        for out in (o for o in outs if overlap(path, o)):
-            if digest != (outs[out] if path == out else now(path) if now else digest):
+        for out, made_digest in made.md5s.items():
+            if path == out:
+                current = made_digest
+            elif overlap(path, out) and now:
+                current = now(path)
+            else:  # another file, or a folder that counts as unchanged
+                current = digest
+            if digest != current:
                 return OTHER + made.version(upstream)
     return made.version(upstream)
 

@@ -73,8 +73,8 @@ def spec(stages: Mapping[str, Stage], stage: Stage) -> dg.AssetSpec:
 
 
 def dvc(root: Path, words: list[str], run_id: str, keep: int | None = TAIL) -> Outcome:
-    """Run a command of DVC and pass its output on line by line; keep the last lines. If interrupted, end its
-    children too.
+    """Run a command of DVC and pass its output on line by line; keep the last `keep` lines, or all if it is
+    None. If interrupted, end its children too.
     """
     # The flag must stand before the subcommand. Another dvc holds the lock for moments only, so this one
     # waits.

@@ -31,7 +31,7 @@ def align_jointly(name: str, row: AlignJointly, study: params.Study, run: track.
             run,
             folder,
             device,
-            subfolders={pair: "/".join(pair) for pair in row.pairs()},
+            subfolders={pair: "/".join(pair) for pair in row.ordered_pairs()},
             clouds=[space.vectors for space in spaces.values()],
             fit=lambda fit_id, log: fit_one(row, spaces, fit_id, log, folder),
             vectors_of_seed=lambda seed: vectors_of_parts(spaces, row, seed),

@@ -29,7 +29,7 @@ def attributes(name: str, row: Attributes, study: params.Study, run: track.Run) 
     """For each wording of the labels, rank them for each text by every method, and score the rankings."""
     device = resolve(row.device)
     source, target = run.partners(row.source, row.target, device=device)
-    rows, labels, names = labelled(name, row, source)
+    rows, labels, names = labelled(row, source)
     x, y, true = source.vectors[rows], target.vectors[rows], measures.truth(labels, names)
     translators = load_seeds(intact.checked(store.translators_path(row.translator)), device=device)
     with torch.inference_mode():
@@ -62,9 +62,7 @@ def attributes(name: str, row: Attributes, study: params.Study, run: track.Run) 
     run.log({"attributes": metrics})
 
 
-def labelled(
-    name: str, row: Attributes, source: store.Embeddings
-) -> tuple[Tensor, list[list[str]], list[str]]:
+def labelled(row: Attributes, source: store.Embeddings) -> tuple[Tensor, list[list[str]], list[str]]:
     """Return the rows (n,) of the split with a label of the label set, the labels of each, and the set.
 
     The set has each label of at least `row.least` texts of the split. Raises BadInput for a column that is

@@ -19,7 +19,8 @@ from sentence_transformers.base.modules import Dense, Transformer
 from torch import Tensor, nn
 
 from pipelines import distributed
-from pipelines.contrastive import losses, scratch, simcse
+from pipelines.contrastive import scratch, simcse
+from pipelines.contrastive.losses import finite_losses
 from pipelines.encoders import pooling
 from pipelines.measures import geometry, similarity
 from pipelines.runtime import files, intact, stage, store, track
@@ -196,7 +197,7 @@ def train(
         pending.append(step(training, row, columns))
         measured = training.step % row.every == 0 or training.step == row.steps
         if measured or training.step % LOGGED == 0:
-            loss = losses.finite_losses(pending, training.step - len(pending) + 1)[-1]
+            loss = finite_losses(pending, training.step - len(pending) + 1)[-1]
             pending = []
             if measured:
                 measure(training, dev, loss, folder, log)
@@ -218,7 +219,7 @@ def step(training: Training, row: Finetune, columns: list[list[str]]) -> Tensor:
     training.trained.train()
     vectors = simcse.embed_columns(training.trained, views, row.max_tokens, row.mask)
     gathered = [distributed.all_gather(v) for v in vectors]
-    loss = losses.info_nce(*gathered, temperature=row.temperature, negative_weight=row.negative_weight)
+    loss = simcse.info_nce(*gathered, temperature=row.temperature, negative_weight=row.negative_weight)
     of_all = loss.detach()  # of all ranks, to be logged
     if training.words is not None:
         words = row.mlm * word_loss(training, row, [columns[0][i] for i in batch])
@@ -229,7 +230,7 @@ def step(training: Training, row: Finetune, columns: list[list[str]]) -> Tensor:
     distributed.all_reduce_gradients(training.learnt)
     nn.utils.clip_grad_norm_(training.learnt, MAX_NORM)
     for group in training.optimiser.param_groups:
-        group["lr"] = row.lr * rate(training.step, row)
+        group["lr"] = row.lr * warmed(training.step, row)
     training.optimiser.step()
     training.step += 1
     return of_all
@@ -274,7 +275,7 @@ def word_loss(training: Training, row: Finetune, texts: list[str]) -> Tensor:
     return training.words(hidden[targets], features["input_ids"][targets]) / count
 
 
-def rate(step: int, row: Finetune) -> float:
+def warmed(step: int, row: Finetune) -> float:
     """Return the learning rate as a fraction of `row.lr`: linear warm-up, then linear decay to 0."""
     if step < row.warmup:
         return step / row.warmup

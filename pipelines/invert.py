@@ -18,14 +18,14 @@ from pipelines.aligners.core.translator import load_aligned, load_best
 from pipelines.encoders import query
 from pipelines.inverters import Queries
 from pipelines.inverters.attacker import Attacker, load
-from pipelines.inverters.consensus import Voters, consensus, stating
+from pipelines.inverters.consensus import consensus, peculiar_facts, stating
 from pipelines.inverters.decoder import Decoder
 from pipelines.inverters.judge import judge
 from pipelines.inverters.search import search
 from pipelines.inverters.vec2text import Vec2Text
-from pipelines.measures import facts, mean_and_error, numbered
+from pipelines.measures import facts, numbered, summary
 from pipelines.measures.facts import Found
-from pipelines.measures.inversion import MEASURES, text_scores
+from pipelines.measures.inversion import text_scores
 from pipelines.measures.vectors import shuffled
 from pipelines.runtime import intact, stage, store, track
 from pipelines.runtime.device import resolve
@@ -35,7 +35,6 @@ from pipelines.study import Invert, params
 
 JUDGED = Path(".cache/judge")  # answers of the optional judge
 EXAMPLES = 40  # guesses that are written for readers
-FoundIn = dict[tuple[str, str], list[Found]]  # the victim's facts by attack and method
 
 
 @dataclass(frozen=True)
@@ -74,12 +73,10 @@ def invert(name: str, row: Invert, study: params.Study, run: track.Run) -> None:
     generated = study.corpora[row.corpus].source == "synthetic"
     victim = draw_victim(name, row, attacker, run, generated)
     guesses = attack(attacker, victim, encode, row)
-    found = {(g.attack, g.method): facts.check(g.texts, victim.facts) for g in guesses}
-    table = measured(guesses, found, victim, Queries(encode, attacker.space), row)
-    metrics = summary(table, found, victim, attacker.texts) | {"known": len(attacker.texts)}
+    metrics, table = measured(guesses, victim, attacker.texts, Queries(encode, attacker.space), row)
     store.write_metrics("invert", name, metrics)
     run.log({"inversion": metrics})
-    store.write_csv(store.examples_path(name), examples(table))
+    store.write_csv(store.examples_path(name), table)
 
 
 # ---------------------------------------------------------------- what is attacked
@@ -140,13 +137,13 @@ def attack(attacker: Attacker, victim: Victim, encode: query.Encode, row: Invert
     """Return the guesses of every attack by every method. Each attack counts its own queries."""
     vectors = {"translated": victim.translated, "ceiling": victim.target}
     out: list[Guesses] = []
-    voters = Voters(attacker.known, attacker.texts)
+    stated = [facts.stated(text) for text in attacker.texts]
     count = row.consensus.facts  # of facts added to a guess
     for name, raw in progress(vectors.items(), what="invert", unit="attacks"):
         given = attacker.space(raw)
         near = attacker.nearest(given, row.search.texts_needed)
         first, corrected, queries = written(attacker, raw, given, near, encode, row)
-        peculiar = voters.peculiar(given)
+        peculiar = peculiar_facts(given, attacker.known, stated)
         agreed = consensus(given, attacker.known, attacker.texts)
         out += [
             Guesses(name, "generated", first),
@@ -186,60 +183,35 @@ def written(
 
 
 def measured(
-    guesses: list[Guesses], found: FoundIn, victim: Victim, embed: Queries, row: Invert
-) -> pl.DataFrame:
-    """Return one row per attack, method and text: the guess, its scores and its facts.
+    guesses: list[Guesses], victim: Victim, known: list[str], embed: Queries, row: Invert
+) -> tuple[dict[str, Any], pl.DataFrame]:
+    """Return means and errors of the scores, queries and facts, as {attack: {method: ...}}, and the examples.
 
-    `embed` serves to compute cosines: its queries are not counted.
+    Recovered facts are counted by kind. known: the attacker's texts. `embed` serves to compute cosines: its
+    queries are not counted.
     """
-    true, frames = embed.space(victim.target), []
-    for g in progress(guesses, what="measure", unit="methods"):
-        recovered: list[list[str]] = [[] for _ in g.texts]
-        for fact in found[g.attack, g.method]:
-            if fact.recovered:
-                recovered[fact.example].append(f"{fact.kind}: {fact.fact}")
-        columns: dict[str, Any] = {
-            "id": victim.ids,
-            "attack": g.attack,
-            "method": g.method,
-            "text": victim.texts,
-            "guess": g.texts,
-            "facts": recovered,
-            "queries": g.queries,
-        }
-        if row.judge is not None:
-            columns["judged"] = judge(victim.texts, g.texts, row.judge, JUDGED)
-        scores = text_scores(g.texts, victim.texts) | {"cosine": (embed(g.texts) * true).sum(1).cpu()}
-        columns |= {name: score.double().numpy() for name, score in scores.items()}
-        # Without the type, polars finds none in a column of empty lists.
-        frames.append(pl.DataFrame(columns, schema_overrides={"facts": pl.List(pl.String)}))
-    return pl.concat(frames)
-
-
-def summary(table: pl.DataFrame, found: FoundIn, victim: Victim, known: list[str]) -> dict[str, Any]:
-    """Return means and errors of the scores, queries and facts, as {attack: {method: ...}}.
-
-    Recovered facts are counted by kind. known: the attacker's texts.
-    """
+    true, documents = embed.space(victim.target), numbered(victim.documents)
+    unknown, by_kind, table = facts.unknown_to(known, victim.facts), {}, pl.DataFrame()
     out: dict[str, Any] = {"texts": len(victim.texts), "documents": len(set(victim.documents))}
-    unknown = facts.unknown_to(known, victim.facts)
-    by_kind = {key: facts.grouped(of_key, unknown) for key, of_key in found.items()}
-    measures = [m.name for m in MEASURES] + (["judged"] if "judged" in table.columns else [])
-    documents = numbered(victim.documents)
-    for (name, method), part in table.group_by(["attack", "method"], maintain_order=True):
-        means: dict[str, Any] = {"queries": part["queries"][0]}
-        for m in measures:
-            scores = part[m].cast(pl.Float32).to_torch()
-            means[m], means[f"{m}_error"] = mean_and_error(scores, documents)
-        # Facts found in the guess by pattern, right or wrong.
-        means["stated"] = sum(len(facts.stated(guess)) for guess in part["guess"]) / len(part)
-        means["facts"] = facts.counts(by_kind[str(name), str(method)])
-        out.setdefault(str(name), {})[str(method)] = means
-    for name, method in by_kind:
-        if name in ("translated", "ceiling"):
-            counts, floor = out[name][method]["facts"], by_kind["mismatched", method]
-            add_above_floor(counts, by_kind[name, method], floor, victim)
-    return out
+    for g in progress(guesses, what="measure", unit="methods"):
+        found = facts.check(g.texts, victim.facts)
+        by_kind[g.attack, g.method] = facts.grouped(found, unknown)
+        scores = text_scores(g.texts, victim.texts) | {"cosine": (embed(g.texts) * true).sum(1).cpu()}
+        if row.judge is not None:
+            scores["judged"] = torch.tensor(judge(victim.texts, g.texts, row.judge, JUDGED))
+        if (g.attack, g.method) == ("translated", "corrected"):
+            table = examples(g, scores, found, victim)
+        numbers = summary({name: score.float() for name, score in scores.items()}, documents)
+        out.setdefault(g.attack, {})[g.method] = numbers | {
+            "queries": g.queries,
+            "stated": sum(len(facts.stated(text)) for text in g.texts) / len(g.texts),  # right or wrong
+            "facts": facts.counts(by_kind[g.attack, g.method]),
+        }
+    for attack, method in by_kind:
+        if attack in ("translated", "ceiling"):
+            counts, floor = out[attack][method]["facts"], by_kind["mismatched", method]
+            add_above_floor(counts, by_kind[attack, method], floor, victim)
+    return out | {"known": len(known)}, table
 
 
 def add_above_floor(
@@ -252,10 +224,18 @@ def add_above_floor(
             counts[kind] |= {"above_floor": above.value, "low": above.low, "high": above.high}
 
 
-def examples(table: pl.DataFrame) -> pl.DataFrame:
-    """Return the EXAMPLES texts with most recovered facts, and their guesses."""
-    corrected = table.filter(attack="translated", method="corrected")
-    worst = corrected.sort(pl.col("facts").list.len(), pl.col("token_f1"), descending=True).head(EXAMPLES)
+def examples(g: Guesses, scores: dict[str, Tensor], found: list[Found], victim: Victim) -> pl.DataFrame:
+    """Return the EXAMPLES texts with most recovered facts, and what was written for them."""
+    recovered: list[list[str]] = [[] for _ in g.texts]
+    for fact in found:
+        if fact.recovered:
+            recovered[fact.example].append(f"{fact.kind}: {fact.fact}")
+    columns = {"id": victim.ids, "attack": g.attack, "method": g.method, "text": victim.texts}
+    columns |= {"guess": g.texts, "facts": recovered, "queries": g.queries}
+    columns |= {name: score.double().numpy() for name, score in scores.items()}
+    # Without the type, polars finds none in a column of empty lists.
+    table = pl.DataFrame(columns, schema_overrides={"facts": pl.List(pl.String)})
+    worst = table.sort(pl.col("facts").list.len(), "token_f1", descending=True).head(EXAMPLES)
     return worst.with_columns(pl.col("facts").list.join("; "))
 
 

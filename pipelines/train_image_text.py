@@ -14,10 +14,10 @@ from torch import Tensor
 
 from pipelines import distributed
 from pipelines.contrastive.kernels import Fourier, PointSets, exact, features, fourier
-from pipelines.contrastive.losses import finite_losses, symmetric_info_nce
+from pipelines.contrastive.losses import finite_losses
 from pipelines.contrastive.pairs import Pairs, check_images, generator, pairs
 from pipelines.contrastive.pixels import pixels_of
-from pipelines.contrastive.point_sets import DualEncoder, save
+from pipelines.contrastive.point_sets import DualEncoder, save, symmetric_info_nce
 from pipelines.contrastive.shape import CONTEXT
 from pipelines.contrastive.towers import Words, in_float32
 from pipelines.runtime import files, stage, store, track

@@ -32,9 +32,7 @@ def main() -> None:
     """Write the results of the active study, or check all pages and exit with 1 if a number differs."""
     if sys.argv[1:] == ["write"]:
         study = params.load(ROOT / "params.yaml")
-        rows = {
-            f"{verb}.{row}" for verb, table in study.table_by_verb().items() for row in getattr(study, table)
-        }
+        rows = {stage.replace("@", ".") for stage in study.stages()}
         found = collected(ROOT / RESULTS)
         kept = {key: value for key, value in found.items() if ".".join(key.split(".")[:2]) in rows}
         file = ROOT / NUMBERS / f"{study.study}.json"

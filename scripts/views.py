@@ -1,6 +1,6 @@
 """Share a view of MLflow's table of translators that shows what was measured, and print the link to it.
 
-    python scripts/views.py http://127.0.0.1:5000
+    python -m scripts.views http://127.0.0.1:5000
 
 MLflow's own table shows no metric at first. A shared view is a tag of the experiment, and a link names it.
 """

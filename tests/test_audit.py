@@ -936,9 +936,10 @@ NAMES = [
 ]  # fmt: skip
 
 
-@pytest.fixture
-def command(world, monkeypatch):
-    """The command, in the folder of a dump; every encoder is aligned."""
+COMMAND = ["audit", "--texts", "own.txt", "--"]
+
+
+def test_dumps_of_any_name_have_their_own_pages(world, monkeypatch):
     found = world(ALIGNED)
 
     def again(dump, options, keep):
@@ -946,15 +947,11 @@ def command(world, monkeypatch):
         return replace(found, dump=dump.name)
 
     monkeypatch.setattr(audits, "audit", again)
-    return ["audit", "--texts", "own.txt", "--"]
-
-
-def test_dumps_of_any_name_have_their_own_pages(command):
     Path("other").mkdir()
     for name in NAMES:
         os.link("dump.npy", name)
-        assert main([*command, name]) == 0, name
-    assert main([*command, NAMES[0]]) == 0  # again: the same page
+        assert main([*COMMAND, name]) == 0, name
+    assert main([*COMMAND, NAMES[0]]) == 0  # again: the same page
     pages = list(Path("report/audit").glob("*.html"))
     assert len({page.name.casefold() for page in pages}) == len(pages) == len(NAMES)
     for page in pages:
@@ -975,13 +972,15 @@ def test_a_page_escapes_names_and_texts():
     assert "a\\|b" in twin
 
 
-def test_a_name_with_control_characters_is_refused_in_one_line(command, capsys):
-    assert "\x1b" not in refused(capsys, *command, "gone\n\x1b[31m.npy")
+def test_a_name_with_control_characters_is_refused_in_one_line(capsys):
+    assert "\x1b" not in refused(capsys, *COMMAND, "gone\n\x1b[31m.npy")
 
 
-def test_an_unwritable_folder_is_one_line_before_any_work(command, capsys, monkeypatch):
+def test_an_unwritable_folder_is_one_line_before_any_work(capsys, monkeypatch):
     monkeypatch.setattr(audits, "audit", None)
+    np.save("dump.npy", VECTORS)
+    put("own.txt", "a text of one's own")
     put("report/audit", "")
-    line = refused(capsys, *command, "dump.npy")
+    line = refused(capsys, *COMMAND, "dump.npy")
     assert "report/audit/" in line
     assert "-unfinished.html: cannot be written: " in line

@@ -255,7 +255,7 @@ def test_a_finding_is_of_vectors_translated_to_the_attacker(own_folder, dump, sa
     study = params.Study.model_validate(rows)
     judged("back", "aligned")
     assert findings(study) == []
-    pairs = study.align_jointly["all"].pairs()
+    pairs = study.align_jointly["all"].ordered_pairs()
     verdicts = {f"{a}/{b}": verdict("aligned", score=0.5 if a == dump else 0.9) for a, b in pairs}
     store.write_metrics("align_jointly", "all", verdicts)
     assert sentence(study).startswith(f"Vectors of {said} were translated to one")

@@ -28,6 +28,7 @@ from pipelines.inverters import consensus as voting
 from pipelines.inverters.corrector import train_corrector
 from pipelines.inverters.splice import splice
 from pipelines.inverters.vocabulary import END, learn
+from pipelines.measures import facts
 from pipelines.measures.inversion import bleu, rouge_l, set_f1, text_scores, token_f1, words
 from pipelines.runtime import progress, store
 from pipelines.runtime.track import Run
@@ -296,11 +297,11 @@ def test_voters_state_what_is_new_and_peculiar_to_them(monkeypatch):
     texts = ["Ann Smith asked Cy Reed.", "Ann Smith asked Bo Jones.", "Bo Jones owes Ann Smith."]
     texts += ["Thanks, Ann Smith"] * 5
     known = normalize(torch.tensor([[1.0, 0.1 * i] for i in range(3)] + [[0.0, 1.0]] * 5))
-    voters, vectors = voting.Voters(known, texts), torch.tensor([[1.0, 0.0]])
+    stated, vectors = [facts.stated(text) for text in texts], torch.tensor([[1.0, 0.0]])
 
-    assert voters.peculiar(vectors) == [[]]  # all vote: nothing is peculiar
+    assert voting.peculiar_facts(vectors, known, stated) == [[]]  # all vote: nothing is peculiar
     monkeypatch.setattr(voting, "VOTERS", 3)
-    peculiar = voters.peculiar(vectors)
+    peculiar = voting.peculiar_facts(vectors, known, stated)
     assert voting.stating(["a guess"], peculiar, 2) == ["a guess\nBo Jones; Cy Reed"]
     assert voting.stating(["to bo jones"], peculiar, 1) == ["to bo jones\nCy Reed"]
 
@@ -427,8 +428,8 @@ def test_the_stage_puts_translated_between_ceiling_and_floors(stored, capsys, mo
         run_stage("invert", study, "r")
     run_stage("train_inverter", study, "i")
     monkeypatch.setattr(progress, "SECONDS", 0.0)
-    summary, tables = invert.summary, []
-    monkeypatch.setattr(invert, "summary", lambda *given: tables.append(given[0]) or summary(*given))
+    measured, seen = invert.measured, []
+    monkeypatch.setattr(invert, "measured", lambda *given: seen.append(given[0]) or measured(*given))
     found = run_stage("invert", study, "r")
     phases = {line.partition(":")[0] for line in capsys.readouterr().err.splitlines()}
     assert phases >= {"invert", "write", "swap words", "consensus", "measure"}
@@ -444,13 +445,12 @@ def test_the_stage_puts_translated_between_ceiling_and_floors(stored, capsys, mo
     assert codes["low"] < 0 < codes["high"]
     assert mine["queries"] > 0
     assert found["translated"]["generated"]["queries"] == found["translated"]["retrieved"]["queries"] == 0
-    [table] = tables
+    [guesses] = seen
     for method in ("generated", "corrected", "retrieved", "consensus"):  # the floor is no attack of its own
-        of = {attack: part for (attack,), part in table.filter(method=method).group_by("attack")}
-        guesses = of["translated"]["guess"].to_list()
-        assert of["mismatched"]["guess"].to_list() == guesses[-1:] + guesses[:-1]
-        assert of["mismatched"]["queries"].equals(of["translated"]["queries"])
-    assert not (set(table.filter(pl.col("method") == "retrieved")["guess"]) & set(SECRET))
+        of = {g.attack: g for g in guesses if g.method == method}
+        assert of["mismatched"].texts == of["translated"].texts[-1:] + of["translated"].texts[:-1]
+        assert of["mismatched"].queries == of["translated"].queries
+    assert not {text for g in guesses if g.method == "retrieved" for text in g.texts} & set(SECRET)
     assert pl.read_csv(store.examples_path("r"))[0, "facts"]
     assert mine["facts"]["all"]["recoverable"] == 2 * 12  # a name and a code: null and "!" are no words
 

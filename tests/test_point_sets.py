@@ -11,10 +11,10 @@ from torch.testing import assert_close
 
 from pipelines import evaluate_image_text, train_image_text
 from pipelines.contrastive import towers
-from pipelines.contrastive.losses import finite_losses, symmetric_info_nce
+from pipelines.contrastive.losses import finite_losses
 from pipelines.contrastive.pairs import by_image, check_images, pairs
 from pipelines.contrastive.pairs import generator as keyed
-from pipelines.contrastive.point_sets import DualEncoder, activate, load, save
+from pipelines.contrastive.point_sets import DualEncoder, activate, load, save, symmetric_info_nce
 from pipelines.measures import image_text
 from pipelines.runtime.files import load_state
 from pipelines.study import EvaluateImageText, TextTower, TrainImageText

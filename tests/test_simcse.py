@@ -20,7 +20,7 @@ from transformers import (
 )
 
 from pipelines import finetune
-from pipelines.contrastive import losses, scratch, simcse
+from pipelines.contrastive import scratch, simcse
 from pipelines.encoders import pooling
 from pipelines.encoders.loading import load
 from pipelines.encoders.sources import fetch
@@ -49,7 +49,7 @@ SIZES = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "nu
 def test_info_nce_is_its_formula(weight):
     """Compute equation 8 of the paper without a logarithm of a sum."""
     h, p, n = normal(3, 6, 5, dtype=torch.float64)
-    mine = losses.info_nce(
+    mine = simcse.info_nce(
         h, p, None if weight is None else n, temperature=0.1, negative_weight=weight or 0.0
     )
     anchors, positives, negatives = (torch.nn.functional.normalize(m).numpy() for m in (h, p, n))
@@ -264,6 +264,8 @@ def test_the_rate_is_transformers_linear_schedule(warmup):
     optimiser = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=row.lr)
     schedule = get_linear_schedule_with_warmup(optimiser, row.warmup, row.steps)
     for step in range(row.steps):
-        assert row.lr * finetune.rate(step, row) == pytest.approx(optimiser.param_groups[0]["lr"], rel=1e-12)
+        assert row.lr * finetune.warmed(step, row) == pytest.approx(
+            optimiser.param_groups[0]["lr"], rel=1e-12
+        )
         optimiser.step()
         schedule.step()

@@ -1,5 +1,7 @@
 """Transfer tasks: exact labels, honest folds, several poolings of one pass, and their stage."""
 
+import re
+
 import numpy as np
 import polars as pl
 import pytest
@@ -86,6 +88,20 @@ def test_a_device_without_float64_is_refused(corpus):
     tree["transfer"]["row"] |= {"device": "mps", "poolings": {"wk": {"pooling": "sbert-wk"}}}
     with refusal("mps has no float64, which this stage needs; take cpu or cuda"):
         run_stage("transfer", Study.model_validate(tree))
+
+
+@pytest.mark.parametrize(
+    ("poolings", "message"),
+    [
+        ({"same": {"window": 1}}, "each needs `pooling` or `layer`; the encoder's own is measured anyway"),
+        ({"own": {"pooling": "cls"}}, "the results have a 'own' of their own: choose another name"),
+    ],
+)
+def test_poolings_that_measure_nothing_new_are_refused(corpus, poolings, message):
+    tree = corpus.model_dump()
+    tree["transfer"]["row"] |= {"poolings": poolings}
+    with pytest.raises(ValueError, match=re.escape(message)):
+        Study.model_validate(tree)
 
 
 def test_a_vector_that_is_not_finite_is_one_line(corpus):

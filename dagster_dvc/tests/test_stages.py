@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -124,6 +125,7 @@ def after(finished, tmp_path):
 
 
 ROWS = {"make@one-row", "make@two-rows"}
+CHECKS = {("sum", "as_locked"), *((row, check) for row in ROWS for check in ("as_locked", "finite_metrics"))}
 
 
 def failure(result: dg.ExecuteInProcessResult, op: str):
@@ -136,11 +138,10 @@ def checked(root: Path, instance: dg.DagsterInstance) -> dg.ExecuteInProcessResu
     return run(dg.Definitions.merge(build(root), dg.Definitions(jobs=[job])), instance, "checks")
 
 
-def verdicts(result: dg.ExecuteInProcessResult) -> dict[tuple[str, str], str | None]:
+def verdicts(checks: Iterable[dg.AssetCheckEvaluation]) -> dict[tuple[str, str], str | None]:
     """Return the text of each failed check, None if it passed, by stage and check."""
-    found = result.get_asset_check_evaluations()
     return {
-        ("@".join(e.asset_key.path), e.check_name): None if e.passed else str(e.description) for e in found
+        ("@".join(e.asset_key.path), e.check_name): None if e.passed else str(e.description) for e in checks
     }
 
 
@@ -254,14 +255,13 @@ def test_an_interrupted_run_leaves_no_process(root, capfd, request):
 
 
 def test_checks_pass_after_a_run_and_fail_on_what_was_touched(finished, after, instance):
-    both = {(row, check) for row in ROWS for check in ("as_locked", "finite_metrics")}
-    assert verdicts(finished.result) == dict.fromkeys(both | {("sum", "as_locked")})
+    assert verdicts(finished.result.get_asset_check_evaluations()) == dict.fromkeys(CHECKS)
     (after / "data/one-row.txt").chmod(0o644)
     (after / "data/one-row.txt").write_text("touched")
     (after / "sum.md").unlink()
     (after / "results/two-rows.json").write_text('{"top1": NaN}')
     result = checked(after, instance)
-    failed = {key: said for key, said in verdicts(result).items() if said}
+    failed = {key: said for key, said in verdicts(result.get_asset_check_evaluations()).items() if said}
     assert set(failed) == {
         ("make@one-row", "as_locked"), ("sum", "as_locked"),
         ("make@two-rows", "as_locked"), ("make@two-rows", "finite_metrics"),
@@ -286,7 +286,8 @@ def test_a_damaged_object_that_dvc_restores_from_its_cache_is_not_as_locked(afte
 
 
 def test_a_stage_that_never_ran_is_not_as_locked(root, instance):
-    assert verdicts(checked(root, instance))["sum", "as_locked"] == "sum.md: not in dvc.lock"
+    found = verdicts(checked(root, instance).get_asset_check_evaluations())
+    assert found["sum", "as_locked"] == "sum.md: not in dvc.lock"
 
 
 def changing(*changes: str) -> dict:
@@ -306,11 +307,8 @@ def test_the_sensor_reports_what_dvc_repro_did_outside_dagster(root, after, inst
     assert event.metadata["metrics/top1/mean"].value == 0.5
     version = lock(after)["make@one-row"].version(read(after)["make@one-row"])
     assert event.tags["dagster/data_version"] == version
-    found = {
-        (e.asset_key.path[-1], e.check_name): e.passed for e in first.asset_events if hasattr(e, "passed")
-    }
-    both = {(row.partition("@")[2], check) for row in ROWS for check in ("as_locked", "finite_metrics")}
-    assert found == dict.fromkeys(both | {("sum", "as_locked")}, True)
+    found = (event for event in first.asset_events if isinstance(event, dg.AssetCheckEvaluation))
+    assert verdicts(found) == dict.fromkeys(CHECKS)
     assert not tick(after, instance, first.cursor).asset_events
 
 

@@ -2,7 +2,10 @@
 ICLR 2025), beside CLIP's single vector (Radford et al. 2021) on the same towers.
 
 Every token h gives a point v = A h / |A h| and a weight w = f(b.h + c). CLIP's head has the same parameters:
-b scores the tokens for attention pooling, and A projects the pooled token.
+b scores the tokens for attention pooling, and A projects the pooled token. The loss is symmetric: with s_ij
+the scaled similarity of image i and caption j, over a batch of n,
+
+    loss = -1/2n sum_i [ log(exp(s_ii) / sum_j exp(s_ij)) + log(exp(s_ii) / sum_j exp(s_ji)) ]
 
 Differences from the released code: towers are small, attention goes in both directions, each position has its
 own learnt padding vector, weights have a bias c, and CLIP pools by attention, not by class and end tokens.
@@ -14,7 +17,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from torch.nn.functional import adaptive_avg_pool1d, normalize
+from torch.nn.functional import adaptive_avg_pool1d, cross_entropy, normalize
 
 from pipelines.contrastive.kernels import Kernel, PointSets
 from pipelines.contrastive.towers import TextTransformer, VisionTransformer, Words, in_float32
@@ -100,6 +103,12 @@ def activate(raw: Tensor, kind: str) -> Tensor:
     if kind == "tanh":
         return BOUND * torch.tanh(raw / BOUND)
     return BOUND * torch.sigmoid(raw if kind == "sigmoid" else raw / BOUND)
+
+
+def symmetric_info_nce(similarity: Tensor) -> Tensor:
+    """Return the loss, where image i belongs to caption i. (n, n) -> scalar"""
+    right = torch.arange(len(similarity), device=similarity.device)
+    return (cross_entropy(similarity, right) + cross_entropy(similarity.T, right)) / 2
 
 
 def kernel_of(row: Head) -> Kernel:

@@ -1,12 +1,18 @@
-"""SimCSE (Gao, Yao and Chen, EMNLP 2021, arXiv:2104.08821), with its loss in losses.py.
+"""SimCSE (Gao, Yao and Chen, EMNLP 2021, arXiv:2104.08821).
 
 Unsupervised: a sentence is its own positive, seen through two dropout masks. Supervised: an entailed sentence
-is the positive, a contradiction the hard negative. The other sentences of the batch are negatives.
+is the positive, a contradiction the hard negative. The other sentences of the batch are negatives. For unit
+vectors h of anchors, p of positives and n of hard negatives, and a temperature t, the loss is InfoNCE (van
+den Oord et al. 2018). Without n it is the paper's equations 1 and 4; with one n for each text it is equation
+5, and with a weight w equation 8:
+
+    loss_i = -log exp(h_i . p_i / t) / sum_j [ exp(h_i . p_j / t) + w^(i = j) exp(h_i . n_j / t) ]
 
 The auxiliary masked language model differs from the authors' code in two ways. It masks the first sentence of
 each row only, not all. Its head starts at random, not from the checkpoint's weights.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -14,9 +20,32 @@ import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, gelu
+from torch.nn.functional import cross_entropy, gelu, normalize
 
 from pipelines.runtime.device import forked, to_device
+
+
+def info_nce(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor | None = None,
+    *,
+    temperature: float,
+    negative_weight: float,
+) -> Tensor:
+    """Return the loss, averaged over i. All (n, d), of any norm -> scalar
+
+    With w = 1 this is sentence-transformers' MultipleNegativesRankingLoss(scale=1/t).
+    """
+    h = normalize(anchor, dim=1)
+    scores = h @ normalize(positive, dim=1).T / temperature  # (n, n)
+    if negative is not None:
+        hard = h @ normalize(negative, dim=1).T / temperature
+        weight = math.log(negative_weight) if negative_weight > 0 else -math.inf
+        hard = hard + torch.zeros_like(hard).fill_diagonal_(weight)
+        scores = torch.cat([scores, hard], 1)  # (n, 2n)
+    return cross_entropy(scores, torch.arange(len(h), device=h.device))
+
 
 # ---------------------------------------------------------------- views
 

@@ -68,15 +68,12 @@ class FirstLast(LayerPooling):
     """Mean over tokens of (first + last transformer layer) / 2 (SimCSE, section 6.3)."""
 
     def __init__(self, embedding_dimension: int) -> None:
-        super().__init__(embedding_dimension, "first-last", first_last)
+        super().__init__(embedding_dimension, "first-last", partial(mean_of, chosen=(1, -1)))
 
 
-def first_last(layers: Layers, mask: Tensor) -> Tensor:
-    return token_mean((layers[1] + layers[-1]) / 2, mask)
-
-
-def one_layer(layers: Layers, mask: Tensor, layer: int) -> Tensor:
-    return token_mean(layers[layer], mask)
+def mean_of(layers: Layers, mask: Tensor, chosen: Sequence[int]) -> Tensor:
+    """Return the mean of the chosen layers, averaged over each text's tokens."""
+    return token_mean(sum(layers[i] for i in chosen) / len(chosen), mask)
 
 
 def token_mean(tokens: Tensor, mask: Tensor) -> Tensor:
@@ -129,7 +126,7 @@ def _pooling_modules(transformer: Any, row: Encoder) -> list[Module]:
     if row.layer is not None:
         if row.layer > layers:
             raise BadInput(f"{asked}: this transformer has {layers} layers")
-        return [LayerPooling(width(transformer), "layer-mean", partial(one_layer, layer=row.layer))]
+        return [LayerPooling(width(transformer), "layer-mean", partial(mean_of, chosen=(row.layer,)))]
     if row.pooling == "sbert-wk":
         start = layers // 3 if row.first_layer is None else row.first_layer  # 4 of 12, as in the paper
         if layers - start < 2:  # three layers give the two differences of a variance

@@ -12,10 +12,10 @@ from pydantic import ValidationError
 
 from pipelines.aligners.core.cloud import FAR, checked, finite, floats
 from pipelines.aligners.core.parts import Parts, judge_parts
-from pipelines.aligners.core.translator import Translator, chosen_seed
-from pipelines.aligners.core.translator import load as load_translator
+from pipelines.aligners.core.translator import Translator, load_best
 from pipelines.aligners.core.verdict import REPLICATE_SEED, Verdict, judge, part_for_replicate
 from pipelines.fitting.fits import FitId, Translators, Work, fit_until_aligned
+from pipelines.fitting.splitting import with_pairs
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.progress import Log
 from pipelines.runtime.track import Run
@@ -28,15 +28,7 @@ BLOCK = 65_536  # rows whose distances are computed at once
 
 logger = logging.getLogger(__name__)
 
-
-def load(folder: str | Path, seed: int | None = None) -> Translator:
-    """Read a translator of data/translators/<row>: that of `seed`, else the one with the best verdict.
-
-    It takes vectors (n, d) and returns (n, e), both NumPy arrays or both tensors. Raises BadInput if it does
-    not exist.
-    """
-    folder = Path(folder)
-    return load_translator(folder / f"seed-{chosen_seed(folder, seed)}")
+load = load_best  # as `pipelines.load`
 
 
 def fit(
@@ -109,17 +101,13 @@ def fit_and_judge(
         )
     except ValidationError as error:
         raise BadInput(f"fit: {one_line(error)}") from None
-    known = None if pairs is None else vectors_of_pairs(pairs, source, target)
+    known = [source[:0], target[:0]] if pairs is None else vectors_of_pairs(pairs, source, target)
+    aligner = aligner_module(ALIGNER)
 
     def made(fit_id: FitId, log: Log | None) -> Translators:
         x, y = part_for_replicate([source, target], fit_id.restart) if fit_id.replicate else (source, target)
-        rows = None
-        if known:
-            own = [side[fit_id.replicate :: 2] for side in known]  # every second pair
-            k = torch.arange(len(own[0]))
-            rows = torch.stack([len(x) + k, len(y) + k], 1)
-            x, y = (torch.cat(both) for both in zip((x, y), own, strict=True))
-        return {PAIR: aligner_module(ALIGNER).fit(x, y, chosen, fit_id.generator_seed, rows)}
+        data = with_pairs(x, y, *(side[fit_id.replicate :: 2] for side in known))  # every second pair
+        return {PAIR: aligner.fit(data.source, data.target, chosen, fit_id.generator_seed, data.pairs)}
 
     with TemporaryDirectory() as folder:
         work = Work(

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -79,7 +79,7 @@ class Work:
     judged: bool = True  # whether the fits get a verdict
 
 
-@dataclass
+@dataclass(frozen=True)
 class Candidate:
     """A fit, its verdicts, and the translators that it was compared with."""
 
@@ -87,15 +87,20 @@ class Candidate:
     verdicts: dict[Pair, Verdict] = field(default_factory=dict)
     judges: dict[Pair, list[Translator]] = field(default_factory=dict)
 
-    def judge_by(self, others: Sequence[Translators], vectors: Mapping[str, Tensor]) -> None:
+    @classmethod
+    def judged(
+        cls, translators: Translators, others: Sequence[Translators], vectors: Mapping[str, Tensor]
+    ) -> Self:
         """Judge each translator by its highest agreement with any other fit.
 
         Agreement with one fit is enough, because two wrong fits rarely agree (`core.verdict`).
         """
-        for pair, translator in self.translators.items():
-            source, target = (vectors[space] for space in pair)
-            self.judges[pair] = [other[pair] for other in others]
-            self.verdicts[pair] = judge(source, translator, target, self.judges[pair])
+        judges = {pair: [other[pair] for other in others] for pair in translators}
+        verdicts = {}
+        for (source, target), translator in translators.items():
+            pair = source, target
+            verdicts[pair] = judge(vectors[source], translator, vectors[target], judges[pair])
+        return cls(translators, verdicts, judges)
 
     @property
     def aligned(self) -> bool:
@@ -180,29 +185,23 @@ def fit_until_aligned(work: Work) -> tuple[dict[int, Candidate], int]:
     """
     if not work.judged:
         return {fit_id.seed: Candidate(fit) for fit_id, fit in fit_seeds(work, work.row.seeds, 0).items()}, 0
-    candidates: dict[int, list[Candidate]] = {seed: [] for seed in work.row.seeds}
     best: dict[int, Candidate] = {}
     fits: dict[FitId, Translators] = {}  # of all restarts so far
     to_fit = [*work.row.seeds]
     for restart in range(work.row.restarts + 1):
-        new = fit_seeds(work, to_fit, restart)
-        fits |= new
-        for fit_id, translators in new.items():
-            if not fit_id.replicate:
-                candidates[fit_id.seed].append(Candidate(translators))
+        fits |= fit_seeds(work, to_fit, restart)
         for seed in to_fit:
-            judges = [fit for fit_id, fit in fits.items() if fit_id.replicate and fit_id.seed == seed]
+            own = [fit for fit_id, fit in fits.items() if fit_id.seed == seed and not fit_id.replicate]
+            judges = [fit for fit_id, fit in fits.items() if fit_id.seed == seed and fit_id.replicate]
             if not judges:  # a row without replicates: the fits of other seeds judge
                 judges = [fit for fit_id, fit in fits.items() if fit_id.seed != seed]
             vectors = work.vectors_of_seed(seed)
-            for candidate in candidates[seed]:
-                candidate.judge_by(judges, vectors)
-        best = {seed: max(of_seed, key=Candidate.rank) for seed, of_seed in candidates.items()}
+            best[seed] = max((Candidate.judged(fit, judges, vectors) for fit in own), key=Candidate.rank)
         not_aligned = [seed for seed, candidate in best.items() if not candidate.aligned]
         to_fit = distributed.broadcast(not_aligned)  # one decision for all processes
         if not to_fit:
             break
-    return best, sum(map(len, candidates.values())) - len(candidates)
+    return best, sum(not fit_id.replicate for fit_id in fits) - len(best)
 
 
 def fit_seeds(work: Work, seeds: Sequence[int], restart: int) -> dict[FitId, Translators]:

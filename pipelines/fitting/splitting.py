@@ -32,12 +32,17 @@ def halves(source: store.Embeddings, target: store.Embeddings, row: Align, seed:
     (_, rows_x), (_, rows_y) = sides(source, target, row, seed)
     # The rows that `sides` leaves out: the first of the same shuffle. A row with splits has no `pairs`.
     known = shuffled(source, generator_of("source", seed))[: row.pairs]
-    index = torch.arange(row.pairs)
-    return Halves(
-        source.vectors[torch.cat([rows_x, known])],
-        target.vectors[torch.cat([rows_y, known])],
-        torch.stack([len(rows_x) + index, len(rows_y) + index], 1) if row.pairs else None,
-    )
+    x, y = source.vectors, target.vectors
+    return with_pairs(x[rows_x], y[rows_y], x[known], y[known])
+
+
+def with_pairs(x: Tensor, y: Tensor, known_x: Tensor, known_y: Tensor) -> Halves:
+    """Append known pairs (k, d), (k, e) to vectors of other texts (n, d), (m, e)."""
+    if not len(known_x):
+        return Halves(x, y, None)
+    k = torch.arange(len(known_x))
+    pairs = torch.stack([len(x) + k, len(y) + k], 1)
+    return Halves(torch.cat([x, known_x]), torch.cat([y, known_y]), pairs)
 
 
 def sides(source: store.Embeddings, target: store.Embeddings, row: Align, seed: int) -> tuple[Side, Side]:

@@ -12,7 +12,7 @@ ranks low.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from math import log
 
 import torch
@@ -62,25 +62,21 @@ def agreement(texts: Sequence[str]) -> Tensor:
     return 2 * common / (length[:, None] + length[None]).clamp_min(1)
 
 
-class Voters:
-    """The attacker's texts as voters on facts. known: the unit vectors (m, e) of `texts`."""
+def peculiar_facts(vectors: Tensor, known: Tensor, stated: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Return the facts that are commoner among the VOTERS texts nearest to each of the unit `vectors` (n, e)
+    than among all, ranked.
 
-    def __init__(self, known: Tensor, texts: Sequence[str]) -> None:
-        self.known, self.stated = known, [facts.stated(text) for text in texts]
-        self.common = Counter(fact for stated in self.stated for fact in stated)  # number of texts per fact
-
-    def peculiar(self, vectors: Tensor) -> list[list[str]]:
-        """Return the facts that are commoner among the VOTERS texts nearest to each of the unit `vectors`
-        (n, e) than among all, ranked.
-        """
-        ranked = []
-        for near in neighbours(vectors, self.known, VOTERS).tolist():
-            counts = Counter(fact for j in near for fact in self.stated[j])
-            share = len(near) / len(self.stated)
-            surprise = {fact: n * log(n / (share * self.common[fact])) for fact, n in counts.items()}
-            by_surprise = sorted(surprise, key=lambda fact: -surprise[fact])
-            ranked.append([fact for fact in by_surprise if surprise[fact] > 0])
-        return ranked
+    known: the unit vectors (m, e) of all texts. stated: the facts that each text states.
+    """
+    common = Counter(chain.from_iterable(stated))  # number of texts per fact
+    ranked = []
+    for near in neighbours(vectors, known, VOTERS).tolist():
+        counts = Counter(fact for j in near for fact in stated[j])
+        share = len(near) / len(stated)
+        surprise = {fact: n * log(n / (share * common[fact])) for fact, n in counts.items()}
+        by_surprise = sorted(surprise, key=lambda fact: -surprise[fact])
+        ranked.append([fact for fact in by_surprise if surprise[fact] > 0])
+    return ranked
 
 
 def stating(guesses: Sequence[str], peculiar: Sequence[Sequence[str]], count: int) -> list[str]:

@@ -25,7 +25,7 @@ class Vocabulary:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ids, without special tokens."""
-        return self.tokenizer.decode([i for i in ids if i >= len(SPECIAL)]).strip()
+        return self.tokenizer.decode(list(ids)).strip()
 
 
 def learn(texts: Sequence[str], size: int) -> Vocabulary:

@@ -22,7 +22,7 @@ from torch.nn.init import orthogonal_
 from pipelines.measures.vectors import finite, kmeans, nearness, neighbours, overlap, ridged
 from pipelines.runtime.errors import BadInput
 
-RIDGE = 0.01  # penalty in `known_pair_attacks`, times the mean square of a coordinate
+RIDGE = 0.01  # penalty in `known_pair_attacks`, relative to the mean diagonal of X'X
 KINDS = ("none", "noise", "int8", "binary", "round", "drop", "rotate", "cells")
 
 
@@ -170,7 +170,7 @@ def recall_kept(
     undefended_queries: bool = False,
 ) -> Tensor:
     """Return the share of each query's 10 nearest rows by cosine that a defence keeps. (n, d), (n, e) ->
-    (queries,)
+    (at most `queries`,)
 
     The queries are the first rows of `after`, or of `before` with `undefended_queries` or `keys`. With `keys`
     the owner searches by them. A row is not its own neighbour. Raises BadInput for a row that is not finite.

@@ -40,14 +40,14 @@ def anisotropy(vectors: Tensor) -> dict[str, float]:
     shares, which is Roy and Vetterli's (2007) effective rank of X'X.
     """
     x = normalize(finite("vectors", vectors).double(), dim=1)
-    n, ones = len(x), x.square().sum()  # a row of zeros stays one
+    n, squared = len(x), x.square().sum()  # n, less one for each row of zeros
     squares = torch.linalg.eigvalsh(x.T @ x).clamp(min=0).flip(0)[: min(x.shape)]
     share = squares / squares.sum()
     entropy = torch.special.entr(share).sum()
     found = {"top": share[0].item(), "effective_rank": entropy.exp().item()}
     if n == 1:
         return found
-    return {"mean_cosine": ((x.sum(0).square().sum() - ones) / (n * (n - 1))).item()} | found
+    return {"mean_cosine": ((x.sum(0).square().sum() - squared) / (n * (n - 1))).item()} | found
 
 
 def compare(x: Tensor, y: Tensor, near: tuple[Tensor, Tensor], orders: Tensor) -> dict[str, float]:

@@ -1,4 +1,5 @@
-"""Score inverted texts against their originals. All scores are in [0, 1]; papers multiply them by 100.
+"""Score inverted texts against their originals. All scores but the cosine are in [0, 1]; papers multiply them
+by 100.
 
 Token F1, BLEU, ROUGE-L and exact matches compare `words`, without case, spacing and most punctuation. Spaces
 and signs separate words, so these scores are not meant for Chinese, Japanese or Thai.
@@ -35,7 +36,7 @@ Words = Sequence[str]
 
 
 def text_scores(guesses: Sequence[str], texts: Sequence[str]) -> dict[str, Tensor]:
-    """Return every text measure of MEASURES per example. n guesses, n originals -> {name: (n,)}
+    """Return every measure of MEASURES but the cosine, per example. n guesses, n originals -> {name: (n,)}
 
     exact: 1 if all words are the same, in the same order; case and punctuation may differ.
     """

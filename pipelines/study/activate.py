@@ -25,13 +25,13 @@ HEADER = (
 )
 
 
-def activate(path: str | Path, to: str | Path = "params.yaml") -> Path | None:
-    """Validate the study at `path` and write its full rows to `to`, in one atomic step.
+def activate(path: str | Path) -> Path | None:
+    """Validate the study at `path` and write its full rows to params.yaml, in one atomic step.
 
-    Return where the old file is kept if somebody had edited it: `to` with .bak, .bak2, ... Raises BadInput.
+    Return where the old file is kept if somebody had edited it: params.yaml.bak, .bak2, ... Raises BadInput.
     """
     params.check_files(params.load(path), path)
-    to, kept = Path(to), None
+    to, kept = Path("params.yaml"), None
     if edited(to):
         backups = (to.with_name(f"{to.name}.bak{number if number > 1 else ''}") for number in count(1))
         kept = next(file for file in backups if not file.exists())

@@ -180,6 +180,8 @@ def _check_poolings(key: str, pooling: str | dict[str, Any] | None, encoder: Enc
         raise ValueError(f".{key}: encoder {encoder.model} is several models, each with its own pooling")
     if isinstance(pooling, dict) and (taken := {"own", "tasks"} & {*pooling}):
         raise ValueError(f".{key}: the results have a {min(taken)!r} of their own: choose another name")
+    if isinstance(pooling, dict) and any(p.pooling is None and p.layer is None for p in pooling.values()):
+        raise ValueError(f".{key}: each needs `pooling` or `layer`; the encoder's own is measured anyway")
 
 
 class Geometry(Computed):

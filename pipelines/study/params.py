@@ -133,7 +133,7 @@ class Study(Row):
         """Return all translators as rows of `align`, also those of each ordered pair in `align_jointly`."""
         joint = {}
         for name, row in self.align_jointly.items():
-            joint |= {f"{name}/{a}/{b}": row.pair(a, b) for a, b in row.pairs()}
+            joint |= {f"{name}/{a}/{b}": row.pair(a, b) for a, b in row.ordered_pairs()}
         return joint | self.align
 
     def corpora_of(self, fit: Align | AlignJointly) -> list[str]:

@@ -186,7 +186,7 @@ class AlignJointly(Fitted):
                 f".seeds: at least two of {self.extends} are needed: their fits judge each other"
             )
 
-    def pairs(self) -> list[tuple[str, str]]:
+    def ordered_pairs(self) -> list[tuple[str, str]]:
         """Return every ordered pair of spaces that have different texts."""
         return [pair for pair in permutations(self.spaces, 2) if not {*pair} <= {*self.paired}]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from pipelines.aligners.core.parts import Parts
-from pipelines.aligners.core.translator import load, save, verdicts_in
+from pipelines.aligners.core.translator import load, load_best, save, verdicts_in
 from pipelines.corpora.core.files import located
 from pipelines.corpora.sources.vectors import Stored
 from pipelines.fitting import arrays
@@ -70,7 +70,7 @@ def judge(args: Namespace) -> Answer:
     if len(source) != len(target):
         sizes = f"{len(source)} vectors, and {args.target} {len(target)}"
         raise BadInput(f"{args.source}: {sizes}: rows must be pairs")
-    translator = arrays.load(args.map)
+    translator = load_best(args.map)
     if (width := translator.source_dim) != source.shape[1]:
         raise BadInput(f"{args.source}: vectors of {source.shape[1]} dimensions; the map reads {width}")
     if (width := translator(source[:1]).shape[1]) != target.shape[1]:

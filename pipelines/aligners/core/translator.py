@@ -181,12 +181,14 @@ def chosen_seed(folder: Path, seed: int | None = None) -> int:
     return seeds[0] if seed is None else seed
 
 
-def load_best(folder: Path) -> Translator:
-    """Read the translator with the best verdict, which is what an attacker without pairs would take.
+def load_best(folder: str | Path, seed: int | None = None) -> Translator:
+    """Read a translator of data/translators/<row>: that of `seed`, else the one with the best verdict, which
+    is what an attacker without pairs would take.
 
-    An oracle's row has no verdicts: read its first seed. Raises BadInput if there are none.
+    It takes vectors (n, d) and returns (n, e), both NumPy arrays or both tensors. An oracle's row has no
+    verdicts: read its first seed. Raises BadInput if there are none.
     """
-    return load(folder / f"seed-{chosen_seed(folder)}")
+    return load(Path(folder) / f"seed-{chosen_seed(Path(folder), seed)}")
 
 
 def load_aligned(folder: Path) -> list[Translator]:
