@@ -148,7 +148,10 @@ class Entry:
         A metric that no stage reads, for example seconds, must not make downstream stages look stale.
         """
         outs = {path: md5 for path, md5 in self.md5s.items() if not stage.read or path in stage.read}
-        return str(*outs.values()) if len(outs) == 1 else digest(outs)
+        if len(outs) > 1:
+            return digest(outs)
+        [md5] = outs.values()
+        return str(md5)
 
 
 def read(root: Path, prefix: str = "") -> dict[str, Stage]:

@@ -230,7 +230,7 @@ def step(training: Training, row: Finetune, columns: list[list[str]]) -> Tensor:
     distributed.all_reduce_gradients(training.learnt)
     nn.utils.clip_grad_norm_(training.learnt, MAX_NORM)
     for group in training.optimiser.param_groups:
-        group["lr"] = row.lr * warmed(training.step, row)
+        group["lr"] = row.lr * rate_factor(training.step, row)
     training.optimiser.step()
     training.step += 1
     return of_all
@@ -275,7 +275,7 @@ def word_loss(training: Training, row: Finetune, texts: list[str]) -> Tensor:
     return training.words(hidden[targets], features["input_ids"][targets]) / count
 
 
-def warmed(step: int, row: Finetune) -> float:
+def rate_factor(step: int, row: Finetune) -> float:
     """Return the learning rate as a fraction of `row.lr`: linear warm-up, then linear decay to 0."""
     if step < row.warmup:
         return step / row.warmup

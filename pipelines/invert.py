@@ -185,10 +185,11 @@ def written(
 def measured(
     guesses: list[Guesses], victim: Victim, known: list[str], embed: Queries, row: Invert
 ) -> tuple[dict[str, Any], pl.DataFrame]:
-    """Return means and errors of the scores, queries and facts, as {attack: {method: ...}}, and the examples.
+    """Return the metrics and the examples.
 
-    Recovered facts are counted by kind. known: the attacker's texts. `embed` serves to compute cosines: its
-    queries are not counted.
+    {attack: {method: ...}} has means and errors of the scores, queries and facts. `texts`, `documents` and
+    `known` are counts. Recovered facts are counted by kind. known: the attacker's texts. `embed` serves to
+    compute cosines: its queries are not counted.
     """
     true, documents = embed.space(victim.target), numbered(victim.documents)
     unknown, by_kind, table = facts.unknown_to(known, victim.facts), {}, pl.DataFrame()
@@ -196,7 +197,9 @@ def measured(
     for g in progress(guesses, what="measure", unit="methods"):
         found = facts.check(g.texts, victim.facts)
         by_kind[g.attack, g.method] = facts.grouped(found, unknown)
-        scores = text_scores(g.texts, victim.texts) | {"cosine": (embed(g.texts) * true).sum(1).cpu()}
+        scores = text_scores(g.texts, victim.texts) | {
+            "cosine": (embed(g.texts) * true).sum(1).double().cpu()
+        }
         if row.judge is not None:
             scores["judged"] = torch.tensor(judge(victim.texts, g.texts, row.judge, JUDGED))
         if (g.attack, g.method) == ("translated", "corrected"):
@@ -207,10 +210,10 @@ def measured(
             "stated": sum(len(facts.stated(text)) for text in g.texts) / len(g.texts),  # right or wrong
             "facts": facts.counts(by_kind[g.attack, g.method]),
         }
-    for attack, method in by_kind:
-        if attack in ("translated", "ceiling"):
-            counts, floor = out[attack][method]["facts"], by_kind["mismatched", method]
-            add_above_floor(counts, by_kind[attack, method], floor, victim)
+    for name, method in by_kind:
+        if name in ("translated", "ceiling"):
+            counts, floor = out[name][method]["facts"], by_kind["mismatched", method]
+            add_above_floor(counts, by_kind[name, method], floor, victim)
     return out | {"known": len(known)}, table
 
 
@@ -232,7 +235,7 @@ def examples(g: Guesses, scores: dict[str, Tensor], found: list[Found], victim: 
             recovered[fact.example].append(f"{fact.kind}: {fact.fact}")
     columns = {"id": victim.ids, "attack": g.attack, "method": g.method, "text": victim.texts}
     columns |= {"guess": g.texts, "facts": recovered, "queries": g.queries}
-    columns |= {name: score.double().numpy() for name, score in scores.items()}
+    columns |= {name: score.numpy() for name, score in scores.items()}
     # Without the type, polars finds none in a column of empty lists.
     table = pl.DataFrame(columns, schema_overrides={"facts": pl.List(pl.String)})
     worst = table.sort(pl.col("facts").list.len(), "token_f1", descending=True).head(EXAMPLES)

@@ -18,8 +18,11 @@ from pipelines.aligners.core.aligner import missing
 from pipelines.aligners.core.cloud import principal_axes, spectral
 from pipelines.aligners.core.translator import load
 from pipelines.aligners.wasserstein_procrustes import (
+    FEWEST_AXES,
     LEADING_AXES,
+    LEAST_ANGLE,
     MISSES,
+    MOST_ANGLE,
     MOST_AXES,
     ROTATED_MAPS,
     TURNED_AXES,
@@ -29,6 +32,7 @@ from pipelines.aligners.wasserstein_procrustes import (
     divided,
     equalised,
     leading_axes,
+    random_rotation,
     refine,
     rotated,
 )
@@ -290,9 +294,26 @@ def test_a_random_rotation_moves_a_window_of_leading_axes():
     assert min(windows)[0] == 0
     assert max(window[-1] for window in windows) == LEADING_AXES - 1
     lengths = [len(window) for window in windows]
-    assert min(lengths) < 9
+    assert FEWEST_AXES <= min(lengths) < 9
     assert 21 < max(lengths) <= MOST_AXES
     assert 60 / 3 < lengths.count(TURNED_AXES) < 60 * 2 / 3
+
+
+def test_half_of_the_random_rotations_turn_by_angles_of_a_given_size():
+    """Widths tell the kinds apart, but 1 of 19 matrices of any angles also has TURNED_AXES."""
+    generator, drawn = seeded(), []
+    for _ in range(400):
+        drawn.append(random_rotation(LEADING_AXES, generator).double())
+    angles = {}
+    for R in drawn:
+        assert_close(R @ R.T, torch.eye(len(R), dtype=torch.float64), atol=1e-5, rtol=0)
+        angles.setdefault(len(R), []).append(torch.linalg.eigvals(R).angle().square().mean().sqrt())
+    turned = torch.stack(angles.pop(TURNED_AXES))
+    assert ((turned > LEAST_ANGLE * 0.7) & (turned < MOST_ANGLE)).float().mean() > 0.9
+    signs = torch.stack([torch.linalg.det(R).sign() for R in drawn if len(R) in angles])
+    assert 0.35 < (signs < 0).double().mean() < 0.65  # of all orthogonal matrices, half reflect
+    kept = torch.stack([torch.linalg.det(R).sign() for R in drawn if len(R) == TURNED_AXES])
+    assert (kept > 0).double().mean() > 0.9
 
 
 def test_the_largest_entry_of_a_principal_axis_is_positive():

@@ -14,6 +14,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import Tokenizer
 from torch import nn
 from torch.nn.functional import normalize
 from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
@@ -27,7 +28,7 @@ from pipelines.inverters import Draft, Queries, Space, attacker, decoder, hub, j
 from pipelines.inverters import consensus as voting
 from pipelines.inverters.corrector import train_corrector
 from pipelines.inverters.splice import splice
-from pipelines.inverters.vocabulary import END, learn
+from pipelines.inverters.vocabulary import END, PAD, START, Vocabulary, learn
 from pipelines.measures import facts
 from pipelines.measures.inversion import bleu, rouge_l, set_f1, text_scores, token_f1, words
 from pipelines.runtime import progress, store
@@ -91,6 +92,8 @@ def test_a_vocabulary_spells_what_it_never_saw():
     assert known[-1] == END
     assert words(vocabulary.decode(known)) == ["ann", "owes", "bo", "$", "25"]
     assert vocabulary.decode(unknown) == "žluťoučký"
+    read = Vocabulary(Tokenizer.from_str(vocabulary.tokenizer.to_str()))
+    assert read.decode([PAD, START, *unknown, END, 3]) == "žluťoučký"
 
 
 # ---------------------------------------------------------------- a world small enough to learn

@@ -264,7 +264,7 @@ def test_the_rate_is_transformers_linear_schedule(warmup):
     optimiser = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=row.lr)
     schedule = get_linear_schedule_with_warmup(optimiser, row.warmup, row.steps)
     for step in range(row.steps):
-        assert row.lr * finetune.warmed(step, row) == pytest.approx(
+        assert row.lr * finetune.rate_factor(step, row) == pytest.approx(
             optimiser.param_groups[0]["lr"], rel=1e-12
         )
         optimiser.step()

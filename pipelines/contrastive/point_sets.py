@@ -2,8 +2,8 @@
 ICLR 2025), beside CLIP's single vector (Radford et al. 2021) on the same towers.
 
 Every token h gives a point v = A h / |A h| and a weight w = f(b.h + c). CLIP's head has the same parameters:
-b scores the tokens for attention pooling, and A projects the pooled token. The loss is symmetric: with s_ij
-the scaled similarity of image i and caption j, over a batch of n,
+b scores the tokens for attention pooling, and A projects the pooled token. The loss is CLIP's
+symmetric InfoNCE: with s_ij the scaled similarity of image i and caption j, over a batch of n,
 
     loss = -1/2n sum_i [ log(exp(s_ii) / sum_j exp(s_ij)) + log(exp(s_ii) / sum_j exp(s_ji)) ]
 
@@ -106,7 +106,7 @@ def activate(raw: Tensor, kind: str) -> Tensor:
 
 
 def symmetric_info_nce(similarity: Tensor) -> Tensor:
-    """Return the loss, where image i belongs to caption i. (n, n) -> scalar"""
+    """Return CLIP's loss, where image i belongs to caption i. (n, n) -> scalar"""
     right = torch.arange(len(similarity), device=similarity.device)
     return (cross_entropy(similarity, right) + cross_entropy(similarity.T, right)) / 2
 

@@ -73,7 +73,8 @@ class FirstLast(LayerPooling):
 
 def mean_of(layers: Layers, mask: Tensor, chosen: Sequence[int]) -> Tensor:
     """Return the mean of the chosen layers, averaged over each text's tokens."""
-    return token_mean(sum(layers[i] for i in chosen) / len(chosen), mask)
+    first, *others = (layers[i] for i in chosen)
+    return token_mean(sum(others, first) / len(chosen), mask)
 
 
 def token_mean(tokens: Tensor, mask: Tensor) -> Tensor:

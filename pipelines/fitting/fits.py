@@ -88,18 +88,18 @@ class Candidate:
     judges: dict[Pair, list[Translator]] = field(default_factory=dict)
 
     @classmethod
-    def judged(
-        cls, translators: Translators, others: Sequence[Translators], vectors: Mapping[str, Tensor]
+    def judged_by(
+        cls, others: Sequence[Translators], translators: Translators, vectors: Mapping[str, Tensor]
     ) -> Self:
-        """Judge each translator by its highest agreement with any other fit.
+        """Return a candidate whose translators are judged by their highest agreement with any of `others`.
 
         Agreement with one fit is enough, because two wrong fits rarely agree (`core.verdict`).
         """
         judges = {pair: [other[pair] for other in others] for pair in translators}
         verdicts = {}
-        for (source, target), translator in translators.items():
-            pair = source, target
-            verdicts[pair] = judge(vectors[source], translator, vectors[target], judges[pair])
+        for pair, translator in translators.items():
+            source, target = (vectors[space] for space in pair)
+            verdicts[pair] = judge(source, translator, target, judges[pair])
         return cls(translators, verdicts, judges)
 
     @property
@@ -196,7 +196,8 @@ def fit_until_aligned(work: Work) -> tuple[dict[int, Candidate], int]:
             if not judges:  # a row without replicates: the fits of other seeds judge
                 judges = [fit for fit_id, fit in fits.items() if fit_id.seed != seed]
             vectors = work.vectors_of_seed(seed)
-            best[seed] = max((Candidate.judged(fit, judges, vectors) for fit in own), key=Candidate.rank)
+            judged = (Candidate.judged_by(judges, fit, vectors) for fit in own)
+            best[seed] = max(judged, key=Candidate.rank)
         not_aligned = [seed for seed, candidate in best.items() if not candidate.aligned]
         to_fit = distributed.broadcast(not_aligned)  # one decision for all processes
         if not to_fit:

@@ -156,8 +156,9 @@ class Similarity(Computed):
     poolings: dict[str, Pooled] = {}  # others, by name, from the same pass
 
     def check(self, study: Study) -> None:
-        """Raise ValueError if a pooling is set for an encoder of several models."""
-        _check_poolings("pooling", self.pooling or self.poolings, study.encoders[self.encoder])
+        """Raise ValueError for poolings of an encoder of several models, and for those that add nothing."""
+        _check_poolings("pooling", self.pooling, study.encoders[self.encoder])
+        _check_poolings("poolings", self.poolings, study.encoders[self.encoder])
 
 
 class Transfer(Computed):
@@ -169,7 +170,7 @@ class Transfer(Computed):
     seed: Seed = 0  # of the folds
 
     def check(self, study: Study) -> None:
-        """Raise ValueError for another kind of corpus, or poolings of an encoder of several models."""
+        """Raise ValueError for another kind of corpus, or poolings as `Similarity` refuses them."""
         if study.corpora[self.corpus].kind not in ("tasks", "probes"):
             raise ValueError(f".corpus: {self.corpus} is neither of kind tasks nor of kind probes")
         _check_poolings("poolings", self.poolings, study.encoders[self.encoder])
@@ -181,7 +182,7 @@ def _check_poolings(key: str, pooling: str | dict[str, Any] | None, encoder: Enc
     if isinstance(pooling, dict) and (taken := {"own", "tasks"} & {*pooling}):
         raise ValueError(f".{key}: the results have a {min(taken)!r} of their own: choose another name")
     if isinstance(pooling, dict) and any(p.pooling is None and p.layer is None for p in pooling.values()):
-        raise ValueError(f".{key}: each needs `pooling` or `layer`; the encoder's own is measured anyway")
+        raise ValueError(f".{key}: each needs `pooling` or `layer`, or it repeats the row's own")
 
 
 class Geometry(Computed):

@@ -134,8 +134,8 @@ class Attempt:
 def audit(dump: Path, options: Options, keep: Callable[[Findings], object] | None = None) -> Findings:
     """Attack a dump. Topics, inverted texts and defences need an attack that is *aligned* or *partial*.
 
-    After the first fit, each step begins with `keep(findings so far)`. From then on, Ctrl-C ends the audit
-    and returns these findings. Raises BadInput for a dump or texts that cannot be read.
+    Once the first encoder has been tried, each step begins with `keep(findings so far)`. From then on, Ctrl-C
+    ends the audit and returns these findings. Raises BadInput for a dump or texts that cannot be read.
     """
     print("audit: read the dump", file=sys.stderr, flush=True)
     taken, vectors = sampled(dump, options)

@@ -182,11 +182,11 @@ def chosen_seed(folder: Path, seed: int | None = None) -> int:
 
 
 def load_best(folder: str | Path, seed: int | None = None) -> Translator:
-    """Read a translator of data/translators/<row>: that of `seed`, else the one with the best verdict, which
-    is what an attacker without pairs would take.
+    """Read a translator of data/translators/<row>: that of `seed`, or the one with the best verdict.
 
-    It takes vectors (n, d) and returns (n, e), both NumPy arrays or both tensors. An oracle's row has no
-    verdicts: read its first seed. Raises BadInput if there are none.
+    An attacker without pairs would take the best. A translator takes vectors (n, d) and returns (n, e), both
+    NumPy arrays or both tensors. An oracle's row has no verdicts: read its first seed. Raises BadInput if
+    there is no translator, or none of `seed`.
     """
     return load(Path(folder) / f"seed-{chosen_seed(Path(folder), seed)}")
 

@@ -33,7 +33,7 @@ from pipelines.aligners.core.matching import draw, nearest_mean, two_opt
 from pipelines.aligners.core.translator import Linear
 from pipelines.aligners.mini_vec2vec.kmeans import kmeans, kmeans_from
 from pipelines.measures.vectors import centred_unit
-from pipelines.runtime.errors import BadInput as BadInput
+from pipelines.runtime.errors import BadInput
 from pipelines.runtime.progress import Log, progress
 from pipelines.runtime.settings import Bounds, Checked, Count, Natural
 
@@ -69,8 +69,11 @@ def fit(
 ) -> Linear:
     """Fit a map from source (n, d) to target (m, e).
 
-    Raises BadInput for bad vectors, fewer rows than neighbours, and fewer distinct vectors than clusters.
+    Raises BadInput for bad vectors, known pairs, fewer rows than neighbours, and fewer distinct vectors than
+    clusters.
     """
+    if pairs is not None and len(pairs):
+        raise BadInput("mini_vec2vec: it cannot use known pairs")
     least = settings.neighbours, settings.clusters
     source, target = checked("source", source, *least), checked("target", target, *least)
     generator = torch.Generator().manual_seed(seed)

@@ -23,8 +23,8 @@ If the source mixes several encoders, the map is fitted to the vectors of one (`
      `groups` and `equalise`.
    `equalise`: the map is fitted to a cross-covariance in which the principal axes of both sides weigh more
      alike.
-   `rotations`: a few neighbouring leading axes of the source are rotated at random, and the rotated maps are
-     refined beside the map itself. The search goes on from a map that couples better, as in basin hopping
+   `rotations`: up to 24 neighbouring leading axes of the source are rotated at random, and the rotated maps
+     are refined beside the map itself. The search goes on from a map that couples better, as in basin hopping
      (Wales and Doye 1997), and ends after MISSES rounds without one. If any round found one, the second
      half of the refinements and all passes are repeated from the last such map.
 4  The orthogonal map gives the best retrieval ranks. The least-squares map of the couplings has the highest
@@ -79,7 +79,7 @@ GROUP_LEAST = 300  # mean number of vectors of a group: smaller ones harm
 UNGROUPED_BATCH = 3000  # vectors per side of a refinement without groups
 # Leave groups out if this raises the mean cosine by this factor; real texts gave at most 1.04
 UNGROUPED_GAIN = 1.05
-LEADING_AXES = 32  # principal axes of the source of which a few neighbours are rotated
+LEADING_AXES = 32  # principal axes of the source of which some neighbours are rotated
 # Half of the rotations, as each kind repairs other maps: so many axes, by any angles
 FEWEST_AXES, MOST_AXES = 6, 24
 # The other half: so many axes, by angles of a root mean square between these, in radians
@@ -307,7 +307,7 @@ def better_rotated(sides: Sides, W: Tensor, rounds: int) -> Tensor | None:
     None.
 
     A fit can end with a map that is right but for a plane or a direction, whose images are rotated or have
-    the wrong sign. Refinement does not leave such a map. If a few axes, the wrong ones among them, are
+    the wrong sign. Refinement does not leave such a map. If some axes, the wrong ones among them, are
     rotated at random, refinement finds their images anew: mostly as before, sometimes rightly.
     """
     better, missed, axes = None, 0, leading_axes(sides)
@@ -336,8 +336,8 @@ def leading_axes(sides: Sides) -> Tensor:
 
 
 def rotated(W: Tensor, axes: Tensor, generator: torch.Generator) -> Tensor:
-    """Return R W (d, e). R is a random rotation of a few consecutive axes (d, k), and the identity on all
-    other directions.
+    """Return R W (d, e). R is a random orthogonal matrix on some consecutive axes (d, k), and the identity on
+    all other directions.
     """
     R = random_rotation(axes.shape[1], generator).to(W)
     first = int(torch.randint(axes.shape[1] - len(R) + 1, (1,), generator=generator))
