@@ -35,6 +35,7 @@ from pipelines.aligners.wasserstein_procrustes import (
     random_rotation,
     refine,
     rotated,
+    search,
 )
 from pipelines.aligners.wasserstein_procrustes.candidates import agreements, children, distinct_maps, evolve
 from pipelines.aligners.wasserstein_procrustes.sides import REFINEMENT_POWER, Sides, couple
@@ -422,6 +423,24 @@ def test_couple_averages_the_plans_of_all_pairs_of_groups():
             cosines.append(float((plan * of_pairs).sum()) / len(y))
     assert_close(cross.double(), expected, rtol=0, atol=4e-3 * float(expected.norm()))
     assert cosine == pytest.approx(sum(cosines) / len(cosines), abs=4e-3)
+
+
+def test_after_groups_all_vectors_are_coupled_once_without_groups(monkeypatch):
+    x, y, W = unit_clouds(12, n=1200)
+    coupling = Mock(side_effect=couple)
+    monkeypatch.setattr(wasserstein_procrustes, "couple", coupling)
+    monkeypatch.setattr(wasserstein_procrustes, "best_candidate", lambda *_: W)
+    monkeypatch.setattr(wasserstein_procrustes, "groups_harm", lambda *_: False)
+    settings = replace(SMALL, groups=3, equalise=0.2, rotations=0)
+    sides = sides_of(x, y)
+    cross = search(sides, settings, None)
+    *_, grouped, (xs, ys, map, temperature) = [call.args for call in coupling.call_args_list]
+    assert (len(grouped[0]), len(grouped[1])) == (3, 3)
+    assert [len(xs[0]), len(ys[0])] == [len(x), len(y)]
+    assert temperature == grouped[3]
+    of_groups, of_all = couple(*grouped)[0], couple(xs, ys, map, temperature)[0]
+    assert_close(map, spectral(equalised(of_groups, *sides.axes, 0.2)))
+    assert_close(cross, (of_groups + of_all) / 2)
 
 
 def sides_of_other_topics(seed):

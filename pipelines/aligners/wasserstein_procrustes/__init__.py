@@ -27,6 +27,8 @@ If the source mixes several encoders, the map is fitted to the vectors of one (`
      are refined beside the map itself. The search goes on from a map that couples better, as in basin hopping
      (Wales and Doye 1997), and ends after MISSES rounds without one. If any round found one, the second
      half of the refinements and all passes are repeated from the last such map.
+   Couplings of groups are noisy. So at the end all vectors are coupled once without groups, and the mean of
+   both cross-covariances is kept. More couplings without groups would pull the map off again.
 4  The orthogonal map gives the best retrieval ranks. The least-squares map of the couplings has the highest
    cosine. Return a map in between (`between`), with a correction for hubs (`core.hubness`).
 
@@ -230,7 +232,7 @@ def search(sides: Sides, settings: Settings, log: Log | None) -> Tensor:
     better = better_rotated(small, projected(cross), settings.rotations)
     if better is not None:
         cross = refine(sides, P @ better @ Q.T, settings, log, skipped=settings.refinements // 2)
-    return cross
+    return cross if settings.groups == 1 else with_all_coupled(sides, cross, settings)
 
 
 def refine(sides: Sides, W: Tensor, settings: Settings, log: Log | None = None, skipped: int = 0) -> Tensor:
@@ -254,11 +256,26 @@ def refine(sides: Sides, W: Tensor, settings: Settings, log: Log | None = None, 
         # known pairs are scaled down, too. The exponent 2 was found by experiment: see
         # docs/experiments/sizes.md.
         cross = coupled + scale**2 * sides.given
-        fitted = equalised(cross, *sides.axes, settings.equalise) if settings.equalise else cross
-        W = spectral(fitted, 0.0 if in_passes else REFINEMENT_POWER)
+        W = map_of(sides, cross, settings, 0.0 if in_passes else REFINEMENT_POWER)
         if log:
             log({"coupled_cosine": cosine}, step)
     return cross
+
+
+def with_all_coupled(sides: Sides, cross: Tensor, settings: Settings) -> Tensor:
+    """Return the mean of cross (d, e) and of the cross-covariance of one coupling without groups.
+
+    That coupling is under the map of cross.
+    """
+    x, y = sides.batch(LAST_PASS)
+    scale = relative_size(x, y)
+    coupled, _ = couple([x], [y], map_of(sides, cross, settings), scale * COLD)
+    return (cross + coupled + scale**2 * sides.given) / 2
+
+
+def map_of(sides: Sides, cross: Tensor, settings: Settings, power: float = 0.0) -> Tensor:
+    """Return the map U S^power V' (d, e) of an equalised cross-covariance (d, e)."""
+    return spectral(equalised(cross, *sides.axes, settings.equalise) if settings.equalise else cross, power)
 
 
 def relative_size(x: Tensor, y: Tensor) -> float:
