@@ -148,10 +148,8 @@ class Entry:
         A metric that no stage reads, for example seconds, must not make downstream stages look stale.
         """
         outs = {path: md5 for path, md5 in self.md5s.items() if not stage.read or path in stage.read}
-        if len(outs) > 1:
-            return digest(outs)
-        [md5] = outs.values()
-        return str(md5)
+        md5s = list(outs.values())
+        return str(md5s[0]) if len(md5s) == 1 else digest(outs)  # a stage may have no output
 
 
 def read(root: Path, prefix: str = "") -> dict[str, Stage]:
