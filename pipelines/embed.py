@@ -61,7 +61,7 @@ def embed(name: str, row: Embed, study: params.Study, run: track.Run) -> None:
             ids = corpus["id"].to_list()
             vectors = checked(shards, f"embed.{name}", ids, metrics)
             splits = corpus["split"].to_list()
-            store.write_embeddings(name, ids, splits, vectors, about, store.belonging(corpus))
+            store.write_embeddings(name, ids, splits, vectors, about, store.document_columns(corpus))
 
             # 3. Write the metrics. A resumed run does not know its speed.
             store.write_metrics("embed", name, metrics)

@@ -196,7 +196,7 @@ def measured(
     out: dict[str, Any] = {"texts": len(victim.texts), "documents": len(set(victim.documents))}
     for g in progress(guesses, what="measure", unit="methods"):
         found = facts.check(g.texts, victim.facts)
-        by_kind[g.attack, g.method] = facts.grouped(found, unknown)
+        by_kind[g.attack, g.method] = facts.by_kind(found, unknown)
         scores = text_scores(g.texts, victim.texts) | {
             "cosine": (embed(g.texts) * true).sum(1).double().cpu()
         }

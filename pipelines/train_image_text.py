@@ -218,7 +218,7 @@ def write_vectors(
         encoder = f"{name}-{side}"
         store.check_vectors(f"train_image_text.{encoder}", vectors, ids)
         metadata = {"encoder": encoder, "model": encoder} | about
-        store.write_embeddings(encoder, ids, splits, vectors, metadata, store.belonging(frame))
+        store.write_embeddings(encoder, ids, splits, vectors, metadata, store.document_columns(frame))
 
 
 if __name__ == "__main__":

@@ -609,7 +609,7 @@ def test_a_dump_that_is_this_folder_has_a_name(world, monkeypatch):
 def test_audits_with_other_settings_have_other_pages():
     options = [audits.Options(), audits.Options(collection="a"), audits.Options(texts="b")]
     assert len({audits.page_name(Path("dump"), one) for one in options}) == 3
-    made = audits.made(Path("dump"), audits.Options(defences=()))
+    made = audits.provenance(Path("dump"), audits.Options(defences=()))
     assert (made["seed"], made["truth"], made["defences"]) == ("0", "none", "none")
     assert made["encoders"] == ", ".join(["minilm+use", *encoders.installed()])
     twice = audits.Options(defences=("none", "rotate", "rotate")).defences_to_try()

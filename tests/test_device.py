@@ -175,8 +175,8 @@ def test_measures_are_taken_where_the_vectors_are(there):
     x, y = clouds(d=20)
     a, b = there.move(x, y)
     with there.works():
-        scores = translation.paired_scores(a, b, 100)
-    for name, value in translation.paired_scores(x, y, 100).items():
+        scores = translation.paired_scores(a, b)
+    for name, value in translation.paired_scores(x, y).items():
         there.same(value, scores[name])
     there.same(attributes.order(x, y[:7]), attributes.order(a, b[:7]))
     true = torch.eye(7, dtype=torch.bool).repeat(43, 1)[:300]

@@ -55,13 +55,13 @@ def test_counts_recovered_and_recoverable_per_kind():
         ["ann lee owes $5", "nothing"],
         [{"names": ["Ann Lee", "Ann Lee", "Bo Ek"], "amounts": ["$5"]}, {"names": ["Cy Dow"]}],
     )
-    assert facts.counts(facts.grouped(found, {"Bo Ek"})) == {
+    assert facts.counts(facts.by_kind(found, {"Bo Ek"})) == {
         "names": {"recovered": 1, "recoverable": 3},
         "amounts": {"recovered": 1, "recoverable": 1},
         facts.UNKNOWN: {"recovered": 0, "recoverable": 1},
         "all": {"recovered": 2, "recoverable": 4},
     }
-    assert facts.counts(facts.grouped([], set()))["all"] == {"recovered": 0, "recoverable": 0}
+    assert facts.counts(facts.by_kind([], set()))["all"] == {"recovered": 0, "recoverable": 0}
 
 
 def test_facts_in_no_known_text_are_unknown():

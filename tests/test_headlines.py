@@ -112,9 +112,9 @@ def test_verdicts_on_other_corpora_name_that_of_the_fit(own_folder):
 def test_a_measure_of_translation_is_declared_once(tmp_path, monkeypatch):
     """One line of MEASURES, and `evaluate` computes it; report, headlines and MLflow's view show it."""
     monkeypatch.setattr(store, "seeds_path", lambda name: tmp_path / name)
-    scores_of = translation.batch_scores
+    scores_of = translation.paired_scores
     monkeypatch.setattr(
-        translation, "batch_scores", lambda x, y: scores_of(x, y) | {"doubled": 2 * (x * y).sum(1)}
+        translation, "paired_scores", lambda x, y: scores_of(x, y) | {"doubled": 2 * (x * y).sum(1)}
     )
     translation.MEASURES.append(Measure("doubled", "twice the cosine", digits=2, headline=True))
 

@@ -49,11 +49,15 @@ def test_vectors_of_16_bits_are_compared_in_float32(kinds):
     torch.testing.assert_close(found, wide, rtol=0, atol=0)
 
 
+def scores_in_batches(x, y, batch):
+    return translated_scores(Identity(6, 6), x, y, torch.arange(len(x)), batch)
+
+
 @settings(max_examples=25)
 @given(n=st.integers(3, 40), batch=st.integers(2, 50))
 def test_batches_rank_each_text_among_its_own_batch(n, batch):
     x, y = normal(n, 6), normal(n, 6, seed=1)
-    whole, parts = paired_scores(x, y, batch), translation.batches(n, batch)
+    whole, parts = scores_in_batches(x, y, batch), translation.batches(n, batch)
     sizes = [part.stop - part.start for part in parts]
     assert sum(sizes) == n
     assert max(sizes) <= max(batch, 3)
@@ -65,14 +69,11 @@ def test_batches_rank_each_text_among_its_own_batch(n, batch):
 
 def test_scores_do_not_depend_on_how_much_is_held_at_once(monkeypatch):
     x, y = normal(41, 6).float(), normal(41, 6, seed=1).float()
-    translator = Identity(6, 6)
     for batch in (7, 8, 40, 100):
-        whole = paired_scores(x, y, batch)
-        parts = translated_scores(translator, x, y, torch.arange(41), batch)
-        assert all(torch.equal(parts[name], whole[name]) for name in whole)
+        whole = scores_in_batches(x, y, batch)
         with monkeypatch.context() as patch:
             patch.setattr(translation, "ROWS", 3)
-            held = paired_scores(x, y, batch)
+            held = scores_in_batches(x, y, batch)
         assert all(torch.equal(held[name], whole[name]) for name in ("mean_rank", "raw_mean_rank"))
 
 

@@ -5,7 +5,6 @@ them. Oracles see only true pairs.
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -61,11 +60,10 @@ def sides(source: store.Embeddings, target: store.Embeddings, row: Align, seed: 
         raise BadInput(
             f"align: {row.pairs} known pairs asked for, but {source.name} and {target.name} share {common}"
         )
-    part_x, part_y = (Part(row, number, 2, row.pairs) for number in (0, 1))
-    rows_x = rows_of_part(source, "source", seed, part_x)[: row.limits[0]]
+    rows_x = rows_of_part(source, "source", seed, row, 0, 2)[: row.limits[0]]
     # Parts of one corpus are disjoint only if both sides have the same shuffle.
     salt = "source" if same or row.splits else "target"
-    rows_y = rows_of_part(target, salt, seed, part_y)[: row.limits[1]]
+    rows_y = rows_of_part(target, salt, seed, row, 1, 2)[: row.limits[1]]
     return (source, rows_x), (target, rows_y)
 
 
@@ -74,7 +72,7 @@ def paired_vectors(
 ) -> tuple[Tensor, Tensor]:
     """Return true pairs, for oracles only: the texts of the source's part, up to the smaller limit."""
     store.check_same_texts(source, target)
-    rows = rows_of_part(source, "source", seed, Part(row, 0, 2))
+    rows = rows_of_part(source, "source", seed, row, 0, 2)
     rows = rows[: min((most for most in row.limits if most is not None), default=None)]
     return source.vectors[rows], target.vectors[rows]
 
@@ -106,35 +104,28 @@ def rows_of_parts(spaces: Mapping[str, store.Embeddings], row: AlignJointly, see
         for other in [first, *others] if same else others:  # of one corpus, or paired
             store.check_same_texts(other, space)
         salt = "source" if same else f"corpus {space.metadata.get('corpus')}"
-        part = Part(row, number, row.parts or len(groups))
         limit = row.limits[1 if group[0] in row.paired else 0]  # the second is of the paired spaces
-        rows = rows_of_part(space, salt, seed, part)[:limit]
+        rows = rows_of_part(space, salt, seed, row, number, row.parts or len(groups))[:limit]
         rows_of |= dict.fromkeys(group, rows)
     return rows_of
 
 
-class Part(NamedTuple):
-    """Which texts one side gets: part `number` of `count` disjoint parts of the train texts, or a split.
+def rows_of_part(
+    space: store.Embeddings, salt: str, seed: int, row: Align | AlignJointly, number: int, count: int
+) -> Tensor:
+    """Return part `number` of `count` disjoint parts of the train texts, or the texts of split `number`.
 
-    The first `known` of the shuffled train texts are in no part: they are the known pairs.
+    Rows are in random order. The first of the shuffled train texts are in no part: they are the known pairs.
+    Raises BadInput for fewer than two rows.
     """
-
-    row: Align | AlignJointly
-    number: int
-    count: int
-    known: int = 0
-
-
-def rows_of_part(space: store.Embeddings, salt: str, seed: int, part: Part) -> Tensor:
-    """Return the rows of a part in random order. Raises BadInput for fewer than two."""
-    generator, splits, documents = generator_of(salt, seed), part.row.splits, part.row.halves == "documents"
-    split = splits[part.number] if splits else "train"
+    generator, documents = generator_of(salt, seed), row.halves == "documents"
+    split = row.splits[number] if row.splits else "train"
     rows = shuffled(space, generator, split)
-    if not splits:
-        rows = rows[part.known :]
-        rows = rows[assign_parts(space, rows, part.count, documents, generator) == part.number]
+    if not row.splits:
+        rows = rows[row.pairs if isinstance(row, Align) else 0 :]
+        rows = rows[assign_parts(space, rows, count, documents, generator) == number]
     if len(rows) < 2:
-        whole = documents and not splits
+        whole = documents and not row.splits
         why = "; whole documents go to one side: `halves: rows` divides them" if whole else ""
         raise BadInput(
             f"{space.name}: too few rows of split {split!r} for one side of this fit: {len(rows)}{why}"

@@ -71,7 +71,7 @@ class Queries:
         return torch.stack([self._known[t] for t in texts])
 
 
-def grouped(flat: Iterable[Item], sizes: Iterable[int]) -> list[list[Item]]:
+def in_lists(flat: Iterable[Item], sizes: Iterable[int]) -> list[list[Item]]:
     """Divide items into lists of these sizes."""
     rest = iter(flat)
     return [list(islice(rest, size)) for size in sizes]

@@ -22,7 +22,7 @@ from itertools import chain
 import torch
 from torch import Tensor
 
-from pipelines.inverters import EMPTY, Draft, Queries, grouped
+from pipelines.inverters import EMPTY, Draft, Queries, in_lists
 from pipelines.inverters.corrector import inputs
 from pipelines.inverters.decoder import Decoder
 from pipelines.inverters.splice import splice
@@ -122,7 +122,7 @@ class Search:
         """Return `samples - 1` sampled texts for each vector."""
         count = self.settings.samples - 1
         drafts = self.inverter.propose(self.vectors.repeat_interleave(count, 0), self.generator)
-        return grouped(drafts, [count] * len(self.vectors))
+        return in_lists(drafts, [count] * len(self.vectors))
 
     def guided_beams(self) -> list[list[Draft]]:
         """Return `beams` drafts for each vector, nearest first."""
@@ -158,7 +158,7 @@ class Search:
         for _ in progress(range(self.settings.corrections), what="correct", unit="rounds"):
             shown, memory = inputs(self.inverter, self.vectors, [g.draft for g in best], self.queries)
             drafts = corrector.propose(shown[rows], self.generator, memory=memory[rows])
-            best = self.nearer(best, grouped(drafts, [width] * len(best)))
+            best = self.nearer(best, in_lists(drafts, [width] * len(best)))
         return best
 
     def nearer(self, best: Sequence[Guess], pools: Sequence[Sequence[Draft]]) -> list[Guess]:
@@ -175,7 +175,7 @@ class Search:
         drafts = list(chain(*pools))
         embedded = self.queries([self.inverter.text(d) for d in drafts])  # (all drafts, e)
         cosines = (embedded * self.vectors[rows]).sum(1).tolist()
-        guesses = grouped(map(Guess, drafts, cosines), map(len, pools))
+        guesses = in_lists(map(Guess, drafts, cosines), map(len, pools))
         return [sorted(each, key=lambda guess: -guess.cosine) for each in guesses]
 
     def distinct(self, pool: Sequence[Draft]) -> list[Draft]:

@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pipelines.inverters import Encode, grouped, weights
+from pipelines.inverters import Encode, in_lists, weights
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import reading
 from pipelines.runtime.progress import progress
@@ -146,7 +146,7 @@ class Vec2Text(nn.Module):
         ids = nn.utils.rnn.pad_sequence([torch.tensor(h.ids, device=vectors.device) for h in flat], True, pad)
         inputs = self.corrector.correction_inputs(vectors[rows], torch.stack([h.vector for h in flat]), ids)
         written = self._written(self.corrector, inputs, beams)
-        return grouped(written, [beams * len(hypotheses) for hypotheses in live])
+        return in_lists(written, [beams * len(hypotheses) for hypotheses in live])
 
     def _written(self, network: Network, inputs: dict[str, Tensor], beams: int) -> list[Ids]:
         """Write `beams` texts of each input by beam search, without the padding at their ends."""
@@ -165,7 +165,7 @@ class Vec2Text(nn.Module):
         ids = list(chain(*pools))
         embedded = encode(self.texts(ids)).to(vectors.device).float()
         cosines = torch.cosine_similarity(embedded, vectors[rows]).tolist()
-        hypotheses = grouped(map(Hypothesis, ids, embedded, cosines), map(len, pools))
+        hypotheses = in_lists(map(Hypothesis, ids, embedded, cosines), map(len, pools))
         return [sorted(each, key=lambda h: -h.cosine) for each in hypotheses]
 
     def texts(self, ids: Sequence[Ids]) -> list[str]:

@@ -137,14 +137,14 @@ def check(guesses: Sequence[str], facts: Sequence[Mapping[str, Sequence[str]]]) 
 
 
 def counts(found: Mapping[str, Sequence[Found]]) -> dict[str, dict[str, int]]:
-    """Return {kind: {recovered, recoverable}} of facts that `grouped` returned."""
+    """Return {kind: {recovered, recoverable}} of facts that `by_kind` returned."""
     return {
         kind: {"recovered": sum(one.recovered for one in some), "recoverable": len(some)}
         for kind, some in found.items()
     }
 
 
-def grouped(found: Sequence[Found], unknown: Set[str]) -> dict[str, list[Found]]:
+def by_kind(found: Sequence[Found], unknown: Set[str]) -> dict[str, list[Found]]:
     """Return facts by kind, `all` of them, and those that are in `unknown` as one more kind, UNKNOWN."""
     out: dict[str, list[Found]] = {}
     for one in found:

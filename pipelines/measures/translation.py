@@ -28,41 +28,33 @@ MEASURES = [
 ]
 
 
-def paired_scores(translated: Tensor, target: Tensor, batch: int = 8192) -> dict[str, Tensor]:
-    """Return every measure's score per example. (n, d), (n, d) -> {name: (n,)}
-
-    Row i of `translated` belongs to row i of `target`. Vectors are centred by the means of their batch, and
-    pairs are ranked within it (see `batches`). A mean is that of the raw vectors, so a single very long
-    vector moves it, and with it all scores of its batch. Vectors of 16 bits are compared in float32. Raises
-    BadInput for a row that is not finite.
-    """
-    wide = torch.promote_types(torch.promote_types(translated.dtype, target.dtype), torch.float32)
-    translated, target = finite("translated", translated).to(wide), finite("target", target).to(wide)
-    parts = [batch_scores(translated[part], target[part]) for part in batches(len(target), batch)]
-    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-
-
 @torch.inference_mode()
 def translated_scores(
     translate: Callable[[Tensor], Tensor], source: Tensor, target: Tensor, rows: Tensor, batch: int
 ) -> dict[str, Tensor]:
     """Translate these `rows` of source (n, d), and return their `paired_scores` with target (n, e).
 
-    Translate one batch at a time; vectors are centred and ranked within it. The scores are on the CPU.
+    Translate one batch at a time (see `batches`); vectors are centred and ranked within it. The scores are on
+    the CPU.
     """
-    # `paired_scores` divides into batches, too: with len(part) this part is one batch
     parts = [rows[part] for part in batches(len(rows), batch)]
-    scores = [paired_scores(translate(source[part]), target[part], len(part)) for part in parts]
+    scores = [paired_scores(translate(source[part]), target[part]) for part in parts]
     return {measure: torch.cat([of_part[measure] for of_part in scores]).cpu() for measure in scores[0]}
 
 
-def batch_scores(translated: Tensor, target: Tensor) -> dict[str, Tensor]:
+def paired_scores(translated: Tensor, target: Tensor) -> dict[str, Tensor]:
     """Return every measure's score per example of one batch. (n, d), (n, d) -> {name: (n,)}
+
+    Row i of `translated` belongs to row i of `target`. Vectors are centred by the means of the raw vectors,
+    so a single very long one moves all scores. Vectors of 16 bits are compared in float32. Raises BadInput
+    for a row that is not finite.
 
     foscttm: the fraction of samples closer than the true match, (rank - 1) / (n - 1). 0 is perfect, 0.5 is
     random. Translated vectors search target vectors, by centred cosine. The original averages both
     directions.
     """
+    wide = torch.promote_types(torch.promote_types(translated.dtype, target.dtype), torch.float32)
+    translated, target = finite("translated", translated).to(wide), finite("target", target).to(wide)
     centred, centred_target = centred_unit(translated), centred_unit(target)
     unit, unit_target = normalize(translated, dim=1), normalize(target, dim=1)
     rank = ranks(centred, centred_target)  # of the true partner of each translated vector

@@ -16,7 +16,7 @@ import polars as pl
 from pipelines.measures.geometry import NEIGHBOURS
 from pipelines.measures.intervals import Interval, share
 from pipelines.pages import pictures
-from pipelines.pages.tables import grouped, measured
+from pipelines.pages.tables import by_keys, measured
 from pipelines.runtime import store
 from pipelines.study import Attributes, Invert
 from pipelines.study.params import Study
@@ -123,7 +123,7 @@ def attack(path: Path, names: dict[str, str], shares: dict[str, Interval], title
 
 def planes(study: Study) -> None:
     """Draw all encoders that were measured on the same pairs, once: for the first of their rows."""
-    for every in grouped(study, "similarity", "corpus", "split").values():
+    for every in by_keys(study, "similarity", "corpus", "split").values():
         rows = [
             (name, m["uniformity"], m["alignment"], m["spearman"])
             for name, (_, m) in every.items()
@@ -137,7 +137,7 @@ def planes(study: Study) -> None:
 
 def zero_shot(study: Study) -> None:
     """Draw all encoders that were measured on a corpus, once: for the corpus's first row."""
-    for corpus, every in grouped(study, "evaluate_image_text", "corpus").items():
+    for corpus, every in by_keys(study, "evaluate_image_text", "corpus").items():
         shares = {
             name: Interval.student(m["zero_shot"], m["zero_shot_error"], m["classified"]).within(0, 1)
             for name, (_, m) in every.items()

@@ -16,7 +16,6 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
@@ -84,14 +83,6 @@ class Upload:
         self._log, self._file = log, open(log, "rb+")  # noqa: SIM115
         self._partial_line, self._unsent = b"", list[list[Any]]()
         self._run = self._experiment = ""
-        self._operations: dict[str, Callable[..., None]] = {
-            "start": self._start,
-            "metrics": self._metrics,
-            "input": self._input,
-            "artifact": self._artifact,
-            "note": self._note,
-            "end": self._end,
-        }
 
     def advance(self) -> bool:
         """Send what is new; return whether the run is over, and delete the log of one that is.
@@ -121,7 +112,7 @@ class Upload:
             for arguments in calls:
                 try:
                     if self._run or kind == "start":
-                        self._operations[kind](*arguments)
+                        getattr(self, f"_{kind}")(*arguments)
                 except self._error as error:
                     if error.error_code not in REFUSED:
                         raise

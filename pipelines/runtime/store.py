@@ -305,7 +305,7 @@ def check_same_texts(source: Embeddings, target: Embeddings) -> None:
         )
 
 
-def belonging(corpus: pl.DataFrame) -> dict[str, list[str | None]]:
+def document_columns(corpus: pl.DataFrame) -> dict[str, list[str | None]]:
     """Return the columns that tell which texts belong together, if the corpus has them."""
     names = ("document", "same_as", "judgements")
     return {name: corpus[name].to_list() for name in names if name in corpus.columns}

@@ -543,7 +543,7 @@ def run(args: Namespace) -> Answer:
     targets = gate.targets_of(args.gate, defences, bool(options.truth)) if args.gate else None
 
     def keep(findings: Findings) -> Path:
-        findings.made = made(dump, options)
+        findings.made = provenance(dump, options)
         return audit_page.write(findings, args.out, unfinished if findings.unfinished else name)
 
     findings = audit(dump, options, keep)
@@ -568,7 +568,7 @@ def run(args: Namespace) -> Answer:
     return Answer(said, data, code)
 
 
-def made(dump: Path, options: Options) -> dict[str, str]:
+def provenance(dump: Path, options: Options) -> dict[str, str]:
     """Return what a reader needs to file an audit, and to run it again."""
     versions = {"universal-geometry": metadata.version("universal-geometry"), "torch": torch.__version__}
     now = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())

@@ -55,7 +55,7 @@ def cloud(stored: Stored) -> Tensor:
     return checked(str(stored.path), torch.from_numpy(stored.matrix()))
 
 
-def left_out(path: Path, source: Stored) -> list[str]:
+def lost_columns(path: Path, source: Stored) -> list[str]:
     """Return a warning if `write` would drop columns other than the vectors."""
     if source.path.suffix.lower() == ".npy" or (path.suffix.lower() != ".npy" and _table(source)):
         return []
@@ -153,5 +153,5 @@ def _of_parquet(files: list[Path], column: str) -> Iterator[pa.RecordBatch]:
             file = pq.ParquetFile(path)
             names = [column, *(name for name in file.schema_arrow.names if name != column)]
             schema = pa.schema([file.schema_arrow.field(name) for name in names])
-            for batch in formats.of_groups(path, file, names):  # polars may read it, and has other types
+            for batch in formats.record_batches(path, file, names):  # polars may read it, and has other types
                 yield batch.cast(schema)

@@ -25,7 +25,7 @@ from pipelines.measures import retrieval, shown, summary, translation
 from pipelines.measures.vectors import centred_unit, finite
 from pipelines.runtime.errors import BadInput
 from pipelines.tool import Answer
-from pipelines.tool.files import check_output, cloud, left_out, two_files, write
+from pipelines.tool.files import check_output, cloud, lost_columns, two_files, write
 
 HELD_OUT = 5  # every fifth known pair is held out to measure the maps
 LEAST = 10  # known pairs
@@ -83,7 +83,7 @@ class Index:
 def ids_of(path: Path) -> list[str] | None:
     """Return the ids of a file's rows; None if it has none, or if they are not read from such files."""
     if path.suffix.lower() not in TABLES:
-        return formats.words(path, None, IDS)
+        return formats.column_as_text(path, None, IDS)
     with open(path, encoding="utf-8-sig") as file:
         if file.read(1) == "[":  # a bare vector in each line
             return None
@@ -147,7 +147,10 @@ def migrate(args: Namespace) -> Answer:
 
     # 3. The file.
     write(args.out, stored, maps[best], parts if label == "partial" else None)
-    lines += [f"{args.out}: {len(old.vectors)} vectors, moved by the map {best}", *left_out(args.out, stored)]
+    lines += [
+        f"{args.out}: {len(old.vectors)} vectors, moved by the map {best}",
+        *lost_columns(args.out, stored),
+    ]
     return Answer(lines, data | {"out": str(args.out)})
 
 

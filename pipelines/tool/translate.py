@@ -16,7 +16,7 @@ from pipelines.measures import shown, summary, translation
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import atomic, check_writable
 from pipelines.tool import Answer
-from pipelines.tool.files import check_output, cloud, left_out, two_files, write
+from pipelines.tool.files import check_output, cloud, lost_columns, two_files, write
 
 BATCH = 8192  # vectors that are compared with each other, at most
 PARTS = "parts.safetensors"  # in the folder of a map: for which source vectors it is right
@@ -57,7 +57,7 @@ def apply(args: Namespace) -> Answer:
     seed, verdict = next(iter(verdicts_in(args.map).items()))
     parts = Parts.load(args.map / PARTS) if (args.map / PARTS).exists() else None
     rows = write(args.out, source, load(args.map / f"seed-{seed}"), parts)
-    said = [f"{rows} vectors: {args.out}", *left_out(args.out, source)]
+    said = [f"{rows} vectors: {args.out}", *lost_columns(args.out, source)]
     label = verdict.get("label")
     if label not in (None, "aligned", "partial"):
         said.append(f"the verdict on the map is {label}: it may be wrong")

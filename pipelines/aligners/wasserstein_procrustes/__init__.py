@@ -240,7 +240,7 @@ def refine(sides: Sides, W: Tensor, settings: Settings, log: Log | None = None, 
 
     skipped: how many of the first refinements, which are on small batches, are left out.
     """
-    cross, refinements = sides.given, settings.refinements
+    cross, refinements = sides.known_cross, settings.refinements
     last_scale = relative_size(sides.X[:LAST_PASS], sides.Y[:LAST_PASS])
     steps = range(skipped, refinements + settings.passes)
     for step in progress(steps, what="wasserstein_procrustes: refine", unit="steps"):
@@ -255,7 +255,7 @@ def refine(sides: Sides, W: Tensor, settings: Settings, log: Log | None = None, 
         # A softer coupling gives each point the mean of more partners, which is shorter than one vector. So
         # known pairs are scaled down, too. The exponent 2 was found by experiment: see
         # docs/experiments/sizes.md.
-        cross = coupled + scale**2 * sides.given
+        cross = coupled + scale**2 * sides.known_cross
         W = map_of(sides, cross, settings, 0.0 if in_passes else REFINEMENT_POWER)
         if log:
             log({"coupled_cosine": cosine}, step)
@@ -270,7 +270,7 @@ def with_all_coupled(sides: Sides, cross: Tensor, settings: Settings) -> Tensor:
     x, y = sides.batch(LAST_PASS)
     scale = relative_size(x, y)
     coupled, _ = couple([x], [y], map_of(sides, cross, settings), scale * COLD)
-    return (cross + coupled + scale**2 * sides.given) / 2
+    return (cross + coupled + scale**2 * sides.known_cross) / 2
 
 
 def map_of(sides: Sides, cross: Tensor, settings: Settings, power: float = 0.0) -> Tensor:

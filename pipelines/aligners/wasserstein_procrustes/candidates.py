@@ -62,7 +62,7 @@ def candidates(sides: Sides, settings: Settings, repeats: int) -> list[Tensor]:
     linear = 2 * (a @ X[known[:, 0]].T) @ (b @ Y[known[:, 1]].T).mT if len(known) else None
     partner, _ = quadratic_assignment(a @ a.mT, b @ b.mT, generator, linear, settings.assignment_restarts)
     matched = a.mT @ b.gather(1, partner[:, :, None].expand(-1, -1, b.shape[2]))  # (repeats, d, e)
-    crosses = [*(matched + sides.given), *([sides.given] if len(known) else [])]
+    crosses = [*(matched + sides.known_cross), *([sides.known_cross] if len(known) else [])]
     return [spectral(cross) for cross in crosses]
 
 

@@ -26,14 +26,14 @@ PAIR_WEIGHT = 10.0  # weight of a known pair; a coupled point has weight 1
 class Sides:
     """Two clouds X (n, d) and Y (m, e) of centred unit vectors, of which random batches are drawn.
 
-    known (k, 2): rows of known pairs. given (d, e): their weighted cross-covariance, zero without pairs.
-    Maps between the sides are (d, e).
+    known (k, 2): rows of known pairs. known_cross (d, e): their weighted cross-covariance, zero without
+    pairs. Maps between the sides are (d, e).
     """
 
     X: Tensor
     Y: Tensor
     known: Tensor
-    given: Tensor
+    known_cross: Tensor
     generator: torch.Generator
 
     @classmethod
@@ -44,7 +44,7 @@ class Sides:
     def leading(self) -> tuple[Sides, Tensor, Tensor]:
         """Project both clouds on their leading principal directions P (d, k) and Q (e, l). Return all."""
         (x, P), (y, Q) = leading(self.X), leading(self.Y)
-        return Sides(x, y, self.known, P.T @ self.given @ Q, self.generator), P, Q
+        return Sides(x, y, self.known, P.T @ self.known_cross @ Q, self.generator), P, Q
 
     @cached_property
     def axes(self) -> tuple[Tensor, Tensor]:
@@ -69,7 +69,7 @@ class Sides:
         for W in progress(maps, what=f"wasserstein_procrustes: {what}", unit="maps"):
             for x, y in batches:
                 coupled, _ = couple([x], [y], W, WARM)
-                W = spectral(coupled + self.given, REFINEMENT_POWER)
+                W = spectral(coupled + self.known_cross, REFINEMENT_POWER)
             refined.append(W)
         return refined
 

@@ -33,7 +33,7 @@ def measured(study: Study, verb: str) -> Measured:
     return {name: (rows[name], metrics) for name, metrics in store.read_metrics(verb, rows).items()}
 
 
-def grouped(study: Study, verb: str, *keys: str) -> dict[Any, Measured]:
+def by_keys(study: Study, verb: str, *keys: str) -> dict[Any, Measured]:
     """Return the rows of `measured`, by the values that they have under `keys`."""
     groups = {}
     for name, (row, metrics) in measured(study, verb).items():

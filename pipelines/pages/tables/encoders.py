@@ -4,8 +4,8 @@ from pipelines.measures import geometry, labels, shown, similarity
 from pipelines.pages.drawing import drawn
 from pipelines.pages.tables import (
     block,
+    by_keys,
     escaped,
-    grouped,
     lower_is_better,
     measured,
     numbers,
@@ -38,7 +38,7 @@ true match is better than random ones."""
 def similarity_table(study: Study) -> list[str]:
     """Return one block per set of pairs: every encoder measured on it, best first."""
     blocks = []
-    for (corpus, split), every in grouped(study, "similarity", "corpus", "split").items():
+    for (corpus, split), every in by_keys(study, "similarity", "corpus", "split").items():
         names, rows = sorted(every, key=lambda n: -every[n][1]["spearman"]), []
         for row, metrics in (every[n] for n in names):
             encoder = study.encoders[row.encoder]
@@ -61,7 +61,7 @@ def similarity_table(study: Study) -> list[str]:
 def transfer_table(study: Study) -> list[str]:
     """Return one block per set of tasks: every encoder and pooling, best mean over tasks first."""
     blocks = []
-    for corpus, every in grouped(study, "transfer", "corpus").items():
+    for corpus, every in by_keys(study, "transfer", "corpus").items():
         found = []
         for row, metrics in every.values():
             found += [(row.encoder, way, of) for way, of in metrics.items() if way != "tasks"]

@@ -3,7 +3,7 @@
 from pipelines.measures import shown
 from pipelines.measures.image_text import MEASURES
 from pipelines.pages.drawing import drawn
-from pipelines.pages.tables import block, grouped, lower_is_better, numbers, origin, section
+from pipelines.pages.tables import block, by_keys, lower_is_better, numbers, origin, section
 from pipelines.study import EvaluateImageText, Head
 from pipelines.study.params import Study
 
@@ -18,7 +18,7 @@ different captions, that have a right partner among the k nearest. Mean ± stand
 def image_text_table(study: Study) -> list[str]:
     """Return one block per corpus: every pair of encoders measured on it."""
     blocks = []
-    for corpus, of_corpus in grouped(study, "evaluate_image_text", "corpus").items():
+    for corpus, of_corpus in by_keys(study, "evaluate_image_text", "corpus").items():
         metrics = [m for _, m in of_corpus.values()]
         columns = [m for m in shown(MEASURES) if any(m.name in found for found in metrics)]
         rows = [

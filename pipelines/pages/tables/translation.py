@@ -7,7 +7,7 @@ from pipelines.measures.translation import MEASURES
 from pipelines.pages.drawing import drawn
 from pipelines.pages.tables import (
     block,
-    grouped,
+    by_keys,
     lower_is_better,
     measured,
     numbers,
@@ -50,7 +50,7 @@ def translation_table(study: Study) -> list[str]:
     judged, spaces, fits, blocks = store.alignments(study), study.spaces(), study.translators(), []
     header = ["aligner", "trained on", "verdict", "test pairs", "seeds", *(m.title for m in shown(MEASURES))]
     order = get_args(Supervision)
-    for (source, target), every in grouped(study, "evaluate", "source", "target").items():
+    for (source, target), every in by_keys(study, "evaluate", "source", "target").items():
         names = sorted(every, key=lambda n: order.index(fits[every[n][0].translator].supervision))
         cells = []
         for name in names:

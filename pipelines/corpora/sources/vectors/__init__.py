@@ -31,7 +31,7 @@ def rows(p: VectorsCorpus) -> pl.DataFrame:
         ("split", p.columns.get("split"), ("split",)),
         ("document", p.document, ()),
     ):
-        if values := formats.words(path, column, usual):
+        if values := formats.column_as_text(path, column, usual):
             if len(values) != len(vectors):
                 raise BadInput(f"{path}: {len(vectors)} vectors, but {len(values)} values of {name}")
             frame = frame.with_columns(pl.Series(name, values))

@@ -23,13 +23,12 @@ from pipelines.corpora.core.parquet import shards
 from pipelines.corpora.sources.vectors import stores
 from pipelines.corpora.sources.vectors.limits import (
     BYTES,
-    CHOOSE_COLUMN,
     Blocks,
-    height,
+    block_slices,
+    blocks_of_array,
+    blocks_of_rows,
     one_of,
-    parts,
-    slices,
-    stacked,
+    rows_per_block,
 )
 from pipelines.runtime.errors import BadInput, cut, listed
 from pipelines.runtime.files import reading
@@ -112,7 +111,7 @@ def _checked(kind: str, reader: Callable[..., Blocks], files: list[Path], *which
                 yield block
 
 
-def words(path: Path, column: str | None, usual: tuple[str, ...]) -> list[str] | None:
+def column_as_text(path: Path, column: str | None, usual: tuple[str, ...]) -> list[str] | None:
     """Return a column of ids or splits: `column`, else the first of `usual`; None if there is none of these.
 
     Raises BadInput if `column` is not there or the file has no columns of words, or if a row is empty.
@@ -168,10 +167,10 @@ def parquet(path: Path, column: str | None) -> Blocks:
     """
     file = pq.ParquetFile(path)
     names = columns_of(path, file.schema_arrow, column)
-    return _rows_of(path, of_groups(path, file, names), names)
+    return _rows_of(path, record_batches(path, file, names), names)
 
 
-def of_groups(path: Path, file: pq.ParquetFile, names: list[str]) -> Iterator[pa.RecordBatch]:
+def record_batches(path: Path, file: pq.ParquetFile, names: list[str]) -> Iterator[pa.RecordBatch]:
     """Yield record batches, of fewer rows if the vectors are long: a row group's metadata tells.
 
     Arrow reads no missing list of a fixed size, so polars reads row groups that have one.
@@ -182,7 +181,7 @@ def of_groups(path: Path, file: pq.ParquetFile, names: list[str]) -> Iterator[pa
         chunks = [metadata.column(i) for i in range(metadata.num_columns)]
         of_column = (c for c in chunks if f"{c.path_in_schema}.".startswith(f"{names[0]}."))
         numbers = max((c.num_values for c in of_column), default=0)
-        rows = height(path, max(numbers // max(metadata.num_rows, 1), len(names), size))
+        rows = rows_per_block(path, max(numbers // max(metadata.num_rows, 1), len(names), size))
         if numbers < metadata.num_rows * size:
             table = pl.scan_parquet(path, glob=False).select(names).slice(done, metadata.num_rows)
             for start in range(0, metadata.num_rows, rows):
@@ -205,7 +204,7 @@ def _split(path: Path, batches: Iterable[pa.RecordBatch], names: list[str]) -> I
     """Yield record batches, of fewer rows if the vectors are long."""
     for batch in batches:
         width = sum(batch.column(name).nbytes for name in names) // (8 * max(len(batch), 1))
-        yield from (batch[part] for part in parts(path, len(batch), max(1, width)))
+        yield from (batch[part] for part in block_slices(path, len(batch), max(1, width)))
 
 
 def lance(path: Path, column: str | None, collection: str | None) -> Blocks:
@@ -221,7 +220,7 @@ def lance(path: Path, column: str | None, collection: str | None) -> Blocks:
     names = columns_of(path, table.schema, column)
     kind = table.schema.field(names[0]).type
     width = kind.list_size if pa.types.is_fixed_size_list(kind) else len(names)
-    batches = table.search().select(names).to_batches(batch_size=height(path, width))
+    batches = table.search().select(names).to_batches(batch_size=rows_per_block(path, width))
     yield from _rows_of(path, batches, names)
 
 
@@ -282,11 +281,11 @@ def is_vectors(kind: pa.DataType) -> bool:
 
 def _rows_of(path: Path, batches: Iterable[pa.RecordBatch], names: list[str]) -> Blocks:
     """Yield the rows of batches: of one column of vectors, or of one column for each dimension."""
-    rows = chain.from_iterable(_of_batch(batch, names) for batch in batches)
-    return _stacked(path, _placed("row", rows))
+    rows = chain.from_iterable(_rows_of_batch(batch, names) for batch in batches)
+    return blocks_of_rows(path, _with_places("row", rows))
 
 
-def _of_batch(batch: pa.RecordBatch, names: list[str]) -> Iterable[Any]:
+def _rows_of_batch(batch: pa.RecordBatch, names: list[str]) -> Iterable[Any]:
     """Return the rows of a batch: as arrays if every row has as many numbers, else as Python's values."""
     batch.validate(full=True)
     columns: list[Any] = [batch.column(name) for name in names]
@@ -299,37 +298,9 @@ def _of_batch(batch: pa.RecordBatch, names: list[str]) -> Iterable[Any]:
     return column.to_pylist()
 
 
-def _placed(what: str, values: Iterable[Any], first: int = 0) -> Iterator[tuple[str, Any]]:
+def _with_places(what: str, values: Iterable[Any], first: int = 0) -> Iterator[tuple[str, Any]]:
     """Yield each value with its place for errors, such as "row 0"."""
     return ((f"{what} {number}", value) for number, value in enumerate(values, first))
-
-
-def _stacked(path: Path, values: Iterable[tuple[str, Any]]) -> Blocks:
-    """Yield blocks of vectors, each given with its place."""
-    return stacked(path, ((place, _numbers(path, place, value)) for place, value in values))
-
-
-def _numbers(path: Path, place: str, value: Any) -> np.ndarray | None:
-    """Return a vector from an array, a list, its JSON, or a mapping of names to one list."""
-    if value is None or isinstance(value, np.ndarray):
-        return value
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except ValueError:
-            raise BadInput(f"{path}: {place} has text in place of a vector: choose another column") from None
-    if isinstance(value, dict):
-        lists = [v for v in value.values() if isinstance(v, list)]
-        if len(lists) != 1:
-            named = f"{len(lists)} named vectors in one row ({listed(value)})"
-            raise BadInput(f"{path}: {named}: {CHOOSE_COLUMN}")
-        value = lists[0]
-    if not isinstance(value, list) or any(isinstance(v, (str, list, dict)) for v in value):
-        raise BadInput(f"{path}: {place} has no flat list of numbers")
-    try:
-        return np.array([np.nan if v is None else float(v) for v in value])
-    except OverflowError:
-        raise BadInput(f"{path}: {place}: a number that no float holds") from None
 
 
 # ---------------------------------------------------------------- JSON
@@ -357,7 +328,7 @@ def whole_json(path: Path, column: str | None) -> Blocks:
     if path.stat().st_size <= WHOLE:
         with suppress(ValueError, RecursionError):
             value = json.loads(path.read_text(encoding="utf-8-sig"))
-            return _records(path, _placed("item", _unwrapped(path, value)), column)
+            return _records(path, _with_places("item", _unwrapped(path, value)), column)
     else:
         try:
             next(_parsed(path), None)
@@ -383,7 +354,7 @@ def _unwrapped(path: Path, value: Any) -> list[Any]:
 
 
 def _records(path: Path, records: Iterable[tuple[str, Any]], column: str | None) -> Blocks:
-    return _stacked(path, ((place, _member(path, value, column, place)) for place, value in records))
+    return blocks_of_rows(path, ((place, _member(path, value, column, place)) for place, value in records))
 
 
 def _member(path: Path, value: Any, column: str | None, place: str) -> Any:
@@ -406,7 +377,7 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
     """Yield (place, line) of lines that are not blank. Raises BadInput for a line longer than LONGEST."""
     # utf-8-sig: Excel begins CSV with a byte order mark
     with open(path, encoding="utf-8-sig", errors="replace") as file:
-        for place, line in _placed("line", iter(lambda: file.readline(LONGEST), ""), 1):
+        for place, line in _with_places("line", iter(lambda: file.readline(LONGEST), ""), 1):
             if len(line) == LONGEST:
                 raise BadInput(f"{path}: {place} is longer than {LONGEST:,} characters")
             if line.strip():
@@ -431,9 +402,9 @@ def separated(path: Path, column: str | None) -> Blocks:
     rows = csv.reader(lines, delimiter="," if suffix == ".csv" else "\t", quoting=quoting)
     ahead = list(islice(rows, AHEAD))
     at, header = _places(path, ahead, column)
-    placed = _placed("row", chain(ahead[header:], rows))
+    placed = _with_places("row", chain(ahead[header:], rows))
     wide = len(ahead[0]) if len(at) > 1 else 0
-    yield from _stacked(path, ((place, _field(path, place, row, at, wide)) for place, row in placed))
+    yield from blocks_of_rows(path, ((place, _field(path, place, row, at, wide)) for place, row in placed))
 
 
 def _places(path: Path, ahead: list[list[str]], column: str | None) -> tuple[list[int], bool]:
@@ -449,7 +420,7 @@ def _places(path: Path, ahead: list[list[str]], column: str | None) -> tuple[lis
         headers = [[str(i) for i in range(start, start + len(first))] for start in (0, 1)]
         return list(range(len(first))), first in headers
     if wide := _wide(first, column):
-        height(path, len(wide))
+        rows_per_block(path, len(wide))
         return [first.index(name) for name in wide], True
     raise BadInput(f"{path}: which column holds the vectors? There are: {listed(first)}")
 
@@ -473,7 +444,7 @@ def safetensors(path: Path, column: str | None) -> Blocks:
     with safe_open(path, "pt") as file:  # NumPy knows no bfloat16
         flat = [name for name in file.keys() if len(file.get_slice(name).get_shape()) == 2]  # noqa: SIM118
         tensor = file.get_slice(_chosen(path, "tensor", flat, column, file.keys()))
-        for part in parts(path, *tensor.get_shape()):
+        for part in block_slices(path, *tensor.get_shape()):
             yield tensor[part].float().numpy()
 
 
@@ -482,7 +453,7 @@ def npy(path: Path, column: str | None) -> Blocks:
     array = np.load(path, mmap_mode="r", allow_pickle=False)
     if array.ndim != 2 or array.dtype.kind not in "fiu":
         raise BadInput(f"{path}: {array.dtype} of shape {array.shape}, not one vector of numbers per row")
-    yield from slices(path, array)
+    yield from blocks_of_array(path, array)
 
 
 def npz(path: Path, column: str | None) -> Blocks:
@@ -502,7 +473,7 @@ def npz(path: Path, column: str | None) -> Blocks:
             shape, fortran, dtype = _npy_header(file)
             if fortran:
                 raise BadInput(f"{path}: {name} is stored by columns; save it with np.ascontiguousarray")
-            for part in parts(path, *shape):
+            for part in block_slices(path, *shape):
                 count = (part.stop - part.start) * shape[1]
                 yield np.frombuffer(file.read(count * dtype.itemsize), dtype, count).reshape(-1, shape[1])
 

@@ -19,11 +19,11 @@ from pipelines.corpora.sources.vectors.limits import (
     BYTES,
     CHOOSE_COLUMN,
     Blocks,
-    height,
+    block_slices,
+    blocks_of_array,
+    blocks_of_rows,
     one_of,
-    parts,
-    slices,
-    stacked,
+    rows_per_block,
 )
 from pipelines.runtime.errors import BadInput, listed
 
@@ -68,7 +68,7 @@ def faiss(path: Path) -> Blocks:
         dimension, rows = _faiss_head(file)
         if _count(path, file, 4) != rows * dimension:
             raise BadInput(f"{path}: its numbers are not {rows} vectors of {dimension} numbers")
-        yield from slices(path, np.memmap(path, "<f4", "r", file.tell(), (rows, dimension)))
+        yield from blocks_of_array(path, np.memmap(path, "<f4", "r", file.tell(), (rows, dimension)))
 
 
 def _code(path: Path, file: BinaryIO) -> bytes:
@@ -109,7 +109,7 @@ def _faiss_lists(path: Path, file: BinaryIO) -> Blocks:
         ids.append(np.frombuffer(file.read(8 * size), "<i8"))
     content = np.memmap(path, np.uint8, "r")
     ordered = np.concatenate(places)[np.concatenate(ids).argsort()]
-    for part in parts(path, len(ordered), dimension):
+    for part in block_slices(path, len(ordered), dimension):
         rows = np.lib.stride_tricks.sliding_window_view(content, width)  # one that begins at each byte
         yield rows[ordered[part]].view("<f4")
 
@@ -170,7 +170,7 @@ def sqlite_vec(path: Path, column: str | None, collection: str | None) -> Blocks
         _check_plain(path, made, shadows)
         chunks, vectors = ('"' + shadow.replace('"', '""') + '"' for shadow in shadows)
         joined = f"{chunks} c join {vectors} v on v.rowid = c.chunk_id order by c.chunk_id"
-        height(path, width)
+        rows_per_block(path, width)
         for there, packed in base.execute(f"select c.validity, v.vectors from {joined}"):
             rows = np.frombuffer(packed, kind).reshape(-1, width)
             bits = np.unpackbits(np.frombuffer(there, np.uint8), bitorder="little")
@@ -220,7 +220,7 @@ def chroma(folder: Path, collection: str | None) -> Blocks:
         )
         kept = (row[:2] for row in queued if row[2] != DELETE)
         rows = (np.frombuffer(v, "<f4" if encoding == "FLOAT32" else "<i4") for v, encoding in kept)
-        yield from stacked(folder, ((f"the queue of {CHROMA}", row) for row in rows))
+        yield from blocks_of_rows(folder, ((f"the queue of {CHROMA}", row) for row in rows))
 
 
 def _database(path: Path) -> sqlite3.Connection:
@@ -273,7 +273,7 @@ def _elements(path: Path, head: bytes, rows: np.ndarray) -> Blocks:
     if not 0 < offset < label <= size or len(rows) < count * size:
         raise BadInput(f"{path}: not a whole hnsw index: its header does not fit its rows")
     elements = rows[: count * size].reshape(count, size)
-    for part in parts(path, count, (label - offset) // 4):
+    for part in block_slices(path, count, (label - offset) // 4):
         block = elements[part]
         kept = block[:, offset:label][(block[:, level0 + 2] & 1) == 0]
         yield np.ascontiguousarray(kept).view("<f4")
