@@ -18,6 +18,16 @@ from pipelines.aligners.core.aligner import missing
 from pipelines.aligners.core.cloud import principal_axes, spectral
 from pipelines.aligners.core.translator import load
 from pipelines.aligners.wasserstein_procrustes import (
+    Settings,
+    candidates,
+    divided,
+    equalised,
+    refine,
+    rotations,
+    search,
+)
+from pipelines.aligners.wasserstein_procrustes.candidates import agreements, children, distinct_maps, evolve
+from pipelines.aligners.wasserstein_procrustes.rotations import (
     FEWEST_AXES,
     LEADING_AXES,
     LEAST_ANGLE,
@@ -26,18 +36,11 @@ from pipelines.aligners.wasserstein_procrustes import (
     MOST_AXES,
     ROTATED_MAPS,
     TURNED_AXES,
-    Settings,
     better_rotated,
-    candidates,
-    divided,
-    equalised,
     leading_axes,
     random_rotation,
-    refine,
     rotated,
-    search,
 )
-from pipelines.aligners.wasserstein_procrustes.candidates import agreements, children, distinct_maps, evolve
 from pipelines.aligners.wasserstein_procrustes.sides import REFINEMENT_POWER, Sides, couple
 from pipelines.measures.vectors import centred_unit
 from pipelines.study import settings_of, translation
@@ -263,7 +266,7 @@ def test_rotations_end_after_rounds_without_a_better_map(monkeypatch):
     X, Y, W = unit_clouds(8)
     refined = Mock(side_effect=lambda maps, *_: [W.clone() for W in maps])
     monkeypatch.setattr(Sides, "refined", refined)
-    monkeypatch.setattr(wasserstein_procrustes, "rotated", lambda W, *_: W.clone())
+    monkeypatch.setattr(rotations, "rotated", lambda W, *_: W.clone())
     assert better_rotated(sides_of(X, Y), W, 12) is None
     assert refined.call_count == MISSES
     better_rotated(sides_of(X, Y), W, 1)
@@ -343,7 +346,7 @@ def test_step_3_is_repeated_only_from_a_better_map(monkeypatch, sign, times):
     monkeypatch.setattr(candidates, "compete", lambda *_: [-W])
     monkeypatch.setattr(wasserstein_procrustes, "refine", refine)
     monkeypatch.setattr(Sides, "refined", lambda self, maps, *_: [W.clone() for W in maps])
-    monkeypatch.setattr(wasserstein_procrustes, "rotated", lambda *_: sign * W)
+    monkeypatch.setattr(rotations, "rotated", lambda *_: sign * W)
     wasserstein(source, target, settings=replace(SMALL, groups=1, equalise=0, rotations=12))
     assert left_out == [0, SMALL.refinements // 2][:times]
     assert all(torch.allclose(start, W, atol=1e-5) for start in starts[1:])

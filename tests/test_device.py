@@ -128,7 +128,7 @@ FITS = {name: partial(quick_fit, name) for name in QUICK} | {
 @pytest.mark.parametrize("name", FITS)
 def test_an_alignment_happens_where_its_vectors_are(name, there, tmp_path, monkeypatch):
     monkeypatch.setattr(network, "DROPOUT", 0.0)
-    monkeypatch.setattr(wasserstein_procrustes, "ROTATED_STEPS", 2)
+    monkeypatch.setattr(wasserstein_procrustes.rotations, "ROTATED_STEPS", 2)
     x, y = clouds()
     here = FITS[name](x, y).eval()
     a, b = there.move(x, y)

@@ -23,10 +23,8 @@ If the source mixes several encoders, the map is fitted to the vectors of one (`
      `groups` and `equalise`.
    `equalise`: the map is fitted to a cross-covariance in which the principal axes of both sides weigh more
      alike.
-   `rotations`: up to 24 neighbouring leading axes of the source are rotated at random, and the rotated maps
-     are refined beside the map itself. The search goes on from a map that couples better, as in basin hopping
-     (Wales and Doye 1997), and ends after MISSES rounds without one. If any round found one, the second
-     half of the refinements and all passes are repeated from the last such map.
+   `rotations`: search for a better map nearby by random rotations of leading axes (rotations.py). If one is
+     found, repeat the second half of the refinements and all passes from there.
    Couplings of groups are noisy. So at the end all vectors are coupled once without groups, and the mean of
    both cross-covariances is kept. More couplings without groups would pull the map off again.
 4  The orthogonal map gives the best retrieval ranks. The least-squares map of the couplings has the highest
@@ -52,6 +50,7 @@ from pipelines.aligners.core.matching import draw
 from pipelines.aligners.core.mixture import one_encoder
 from pipelines.aligners.core.translator import Linear, Translator
 from pipelines.aligners.wasserstein_procrustes.candidates import best_candidate
+from pipelines.aligners.wasserstein_procrustes.rotations import better_rotated
 from pipelines.aligners.wasserstein_procrustes.settings import Settings
 from pipelines.aligners.wasserstein_procrustes.sides import (
     LEAST,
@@ -81,17 +80,6 @@ GROUP_LEAST = 300  # mean number of vectors of a group: smaller ones harm
 UNGROUPED_BATCH = 3000  # vectors per side of a refinement without groups
 # Leave groups out if this raises the mean cosine by this factor; real texts gave at most 1.04
 UNGROUPED_GAIN = 1.05
-LEADING_AXES = 32  # principal axes of the source of which some neighbours are rotated
-# Half of the rotations, as each kind repairs other maps: so many axes, by any angles
-FEWEST_AXES, MOST_AXES = 6, 24
-# The other half: so many axes, by angles of a root mean square between these, in radians
-TURNED_AXES, LEAST_ANGLE, MOST_ANGLE = 16, 1.2, 2.2
-ROTATED_MAPS = 32  # of a round
-ROTATED_BATCH, ROTATED_STEPS = 2000, 20  # vectors per side of a refinement of rotated maps, and its steps
-# A rotated map must raise the mean cosine by this factor. On large sides a map that ends where it began
-# rarely does: docs/experiments/documents-apart.md
-ROTATED_GAIN = 1.001
-MISSES = 4  # stop after this many rounds in a row without a gain
 ANCHORS = 4000  # source vectors whose translations show where hubs are
 
 logger = logging.getLogger(__name__)
@@ -317,64 +305,6 @@ def groups_harm(sides: Sides, W: Tensor) -> bool:
     [refined] = sides.refined([W], UNGROUPED_BATCH, "leave out groups")
     before, after = sides.cosines([W, spectral(refined)], UNGROUPED_BATCH)
     return after > UNGROUPED_GAIN * before
-
-
-def better_rotated(sides: Sides, W: Tensor, rounds: int) -> Tensor | None:
-    """Rotate axes at random and refine, in at most `rounds` rounds. Return a better map than W (d, e), or
-    None.
-
-    A fit can end with a map that is right but for a plane or a direction, whose images are rotated or have
-    the wrong sign. Refinement does not leave such a map. If some axes, the wrong ones among them, are
-    rotated at random, refinement finds their images anew: mostly as before, sometimes rightly.
-    """
-    better, missed, axes = None, 0, leading_axes(sides)
-    for number in range(rounds):
-        maps = [W, *(rotated(W, axes, sides.generator) for _ in range(ROTATED_MAPS))]
-        maps = sides.refined(maps, ROTATED_BATCH, f"rotate axes, round {number + 1}", ROTATED_STEPS)
-        before, *after = sides.cosines(maps, LAST_BATCH)
-        if max(after) > ROTATED_GAIN * before:
-            W = better = maps[1 + after.index(max(after))]
-            missed = 0
-        else:
-            missed += 1
-        if missed == MISSES:
-            break
-    return better
-
-
-def leading_axes(sides: Sides) -> Tensor:
-    """Return at most LEADING_AXES principal axes of the source (d, k), that of most variance first.
-
-    Axes without variance are left out: the map has no images of them.
-    """
-    axes = sides.axes[0].flip(1)[:, :LEADING_AXES]
-    spread = (sides.X @ axes).norm(dim=0)
-    return axes[:, spread > 1e-3 * spread[0]]
-
-
-def rotated(W: Tensor, axes: Tensor, generator: torch.Generator) -> Tensor:
-    """Return R W (d, e). R is a random orthogonal matrix on some consecutive axes (d, k), and the identity on
-    all other directions.
-    """
-    R = random_rotation(axes.shape[1], generator).to(W)
-    first = int(torch.randint(axes.shape[1] - len(R) + 1, (1,), generator=generator))
-    window = axes[:, first : first + len(R)]
-    images = window.T @ W
-    return W + window @ (R @ images - images)
-
-
-def random_rotation(most: int, generator: torch.Generator) -> Tensor:
-    """Return a random orthogonal matrix (w, w) of at most `most` axes, of one of two kinds: any (by Haar
-    measure, so half of them reflect), or exp of a skew-symmetric matrix, which is a rotation.
-    """
-    if torch.randint(2, (1,), generator=generator):
-        width = min(most, int(torch.randint(FEWEST_AXES, MOST_AXES + 1, (1,), generator=generator)))
-        return spectral(torch.randn(width, width, generator=generator))
-    width = min(most, TURNED_AXES)
-    noise = torch.randn(width, width, generator=generator)
-    skew = (noise - noise.T) / math.sqrt(2 * width)  # its eigenvalues are +-ia, the mean of a^2 is about 1
-    angle = LEAST_ANGLE + (MOST_ANGLE - LEAST_ANGLE) * float(torch.rand(1, generator=generator))
-    return torch.matrix_exp(angle * skew)
 
 
 def translator(
