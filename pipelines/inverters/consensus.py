@@ -70,7 +70,8 @@ def peculiar_facts(vectors: Tensor, known: Tensor, stated: Sequence[Sequence[str
     """
     common = Counter(chain.from_iterable(stated))  # number of texts per fact
     ranked = []
-    for near in neighbours(vectors, known, VOTERS).tolist():
+    voters: list[list[int]] = neighbours(vectors, known, VOTERS).tolist()
+    for near in voters:
         counts = Counter(fact for j in near for fact in stated[j])
         share = len(near) / len(stated)
         surprise = {fact: n * log(n / (share * common[fact])) for fact, n in counts.items()}
