@@ -175,9 +175,10 @@ def test_measures_are_taken_where_the_vectors_are(there):
     x, y = clouds(d=20)
     a, b = there.move(x, y)
     with there.works():
-        scores = translation.paired_scores(a, b)
-    for name, value in translation.paired_scores(x, y).items():
-        there.same(value, scores[name])
+        parts = [translation.paired_scores(a[part], b[part]) for part in translation.batches(len(a), 100)]
+    for part, scores in zip(translation.batches(len(x), 100), parts, strict=True):
+        for name, value in translation.paired_scores(x[part], y[part]).items():
+            there.same(value, scores[name])
     there.same(attributes.order(x, y[:7]), attributes.order(a, b[:7]))
     true = torch.eye(7, dtype=torch.bool).repeat(43, 1)[:300]
     (on_device,) = there.move(true)

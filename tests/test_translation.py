@@ -71,6 +71,8 @@ def test_scores_do_not_depend_on_how_much_is_held_at_once(monkeypatch):
     x, y = normal(41, 6).float(), normal(41, 6, seed=1).float()
     for batch in (7, 8, 40, 100):
         whole = scores_in_batches(x, y, batch)
+        parts = [paired_scores(x[part], y[part]) for part in translation.batches(41, batch)]
+        assert all(torch.equal(torch.cat([part[name] for part in parts]), whole[name]) for name in whole)
         with monkeypatch.context() as patch:
             patch.setattr(translation, "ROWS", 3)
             held = scores_in_batches(x, y, batch)
