@@ -216,11 +216,16 @@ def test_clip_is_its_text_side(folders):
 
 @pytest.mark.parametrize("layer", [0, 2])
 def test_a_layer_is_the_mean_over_its_tokens(layer, folders):
-    loaded = load(folders["bert"], row(layer=layer))
+    loaded = load(folders["bert"], row(layers=[layer]))
     network = BertModel.from_pretrained(folders["bert"], output_hidden_states=True)
     expected = by_hand(network, folders["bert"], TEXTS, lambda output: output.hidden_states[layer][0].mean(0))
     assert_near(run(loaded).vectors, expected)
     assert loaded.pooling == "layer-mean"
+
+
+def test_several_layers_are_unit_vectors_side_by_side(folders):
+    several, *each = (vectors(folders["bert"], layers=layers) for layers in ([2, 0], [2], [0]))
+    assert_near(several, np.hstack([one / np.linalg.norm(one, axis=1, keepdims=True) for one in each]))
 
 
 def test_a_secret_rotation_keeps_every_angle_and_no_coordinate(folders):
@@ -255,8 +260,9 @@ def test_a_saved_rotation_opens_in_sentence_transformers(folders):
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"layer": 9}, "layer 9: this transformer has 2 layers"),
-        ({"layer": 1, "pooling": "mean"}, "and `pooling` exclude each other"),
+        ({"layers": [0, 9]}, r"layers \[0, 9\]: this transformer has 2 layers"),
+        ({"layers": [1, 1]}, "1 stands twice"),
+        ({"layers": [1], "pooling": "mean"}, "`layers` and `pooling` exclude each other"),
         ({"max_tokens": 41}, "40 positions"),
         pytest.param(
             {"precision": "fp16"},

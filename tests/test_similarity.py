@@ -257,7 +257,7 @@ def test_pairs_of_one_sentence_have_no_nearest_others(pairs):
 def test_a_row_may_replace_the_pooling_or_compare_several(pairs):
     wk = {"pooling": "sbert-wk", "first_layer": 0}
     ways = {"cls": {"pooling": "cls"}, "wk": wk, "max": {"pooling": "max"}}
-    with pytest.raises(ValueError, match=r"\.poolings: each needs `pooling` or `layer`"):
+    with pytest.raises(ValueError, match=r"\.poolings: each needs `pooling` or `layers`"):
         measured(pooling="cls", poolings={"same": {}})
     found = measured(poolings=ways)["poolings"]
     alone, own = measured(pooling="cls"), measured()["spearman"]

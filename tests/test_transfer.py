@@ -93,7 +93,7 @@ def test_a_device_without_float64_is_refused(corpus):
 @pytest.mark.parametrize(
     ("poolings", "message"),
     [
-        ({"same": {"window": 1}}, "each needs `pooling` or `layer`, or it repeats the row's own"),
+        ({"same": {"window": 1}}, "each needs `pooling` or `layers`, or it repeats the row's own"),
         ({"own": {"pooling": "cls"}}, "the results have a 'own' of their own: choose another name"),
     ],
 )

@@ -19,6 +19,7 @@ from sentence_transformers.base.modules import Dense, Module, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from sentence_transformers.util import import_from_string
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 from transformers import dynamic_module_utils
 
 from pipelines.encoders import sbert_wk
@@ -77,6 +78,12 @@ def mean_of(layers: Layers, mask: Tensor, chosen: Sequence[int]) -> Tensor:
     return token_mean(sum(others, first) / len(chosen), mask)
 
 
+def side_by_side(layers: Layers, mask: Tensor, chosen: Sequence[int]) -> Tensor:
+    """Return the mean over tokens of each chosen layer; of several, as unit vectors side by side."""
+    means = [token_mean(layers[i], mask) for i in chosen]
+    return torch.cat([normalize(mean, dim=1) for mean in means], 1) if len(means) > 1 else means[0]
+
+
 def token_mean(tokens: Tensor, mask: Tensor) -> Tensor:
     """Return the mean of each text's tokens. (batch, tokens, dim), (batch, tokens) -> (batch, dim)"""
     mask = mask.float().unsqueeze(-1)  # (batch, tokens, 1)
@@ -108,7 +115,7 @@ def compose(model: SentenceTransformer, row: Encoder) -> SentenceTransformer:
     Both models share modules. The model's prompts may be lost. Raises BadInput if there is no transformer to
     pool, or if it has too few layers.
     """
-    pooled = row.pooling is not None or row.layer is not None
+    pooled = row.pooling is not None or row.layers
     later = _pooling_modules(model[0], row) if pooled else [*model][1:]
     if pooled or row.rotation is not None:
         model = SentenceTransformer(modules=[model[0], *later], device=str(model.device))
@@ -118,16 +125,17 @@ def compose(model: SentenceTransformer, row: Encoder) -> SentenceTransformer:
 
 
 def _pooling_modules(transformer: Any, row: Encoder) -> list[Module]:
-    asked = f"layer {row.layer}" if row.pooling is None else f"pooling {row.pooling}"
+    asked = f"layers {[*row.layers]}" if row.layers else f"pooling {row.pooling}"
     if not isinstance(transformer, Transformer):
         raise BadInput(
             f"{asked}: {type(transformer).__name__} has no tokens to pool: it is not a transformer"
         )
     layers = transformer.model.config.num_hidden_layers
-    if row.layer is not None:
-        if row.layer > layers:
+    if row.layers:
+        if max(row.layers) > layers:
             raise BadInput(f"{asked}: this transformer has {layers} layers")
-        return [LayerPooling(width(transformer), "layer-mean", partial(mean_of, chosen=(row.layer,)))]
+        wide = width(transformer) * len(row.layers)
+        return [LayerPooling(wide, "layer-mean", partial(side_by_side, chosen=row.layers))]
     if row.pooling == "sbert-wk":
         start = layers // 3 if row.first_layer is None else row.first_layer  # 4 of 12, as in the paper
         if layers - start < 2:  # three layers give the two differences of a variance

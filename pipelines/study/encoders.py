@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
+from pydantic import AfterValidator
+
 from pipelines.runtime.settings import Bounds, Count, Natural, NonNegative, Positive, Share
 from pipelines.study.row import (
     Computed,
@@ -18,6 +20,7 @@ from pipelines.study.row import (
     Study,
     Text,
     Watched,
+    distinct,
     known,
 )
 
@@ -36,14 +39,15 @@ class Pooled(Row):
     """From the vectors of tokens to one vector."""
 
     pooling: Pooler | None = None  # None: the model's own
-    layer: Natural | None = None  # instead of pooling: mean over the tokens of a layer; 0: embeddings
+    # Instead of pooling: mean over a layer's tokens, 0 for embeddings. Several: unit vectors side by side
+    layers: Annotated[tuple[Natural, ...], AfterValidator(distinct)] = ()
     window: Count = 2  # of sbert-wk: neighbouring layers on each side
     omega: Share = 0.5  # of sbert-wk: 1 inverse alignment alone, 0 novelty alone
     first_layer: Natural | None = None  # of sbert-wk: first layer used; None: a third of the layers
 
     def check_alone(self) -> None:
-        if self.layer is not None and self.pooling is not None:
-            raise ValueError(f"layer {self.layer} and `pooling` exclude each other")
+        if self.layers and self.pooling is not None:
+            raise ValueError("`layers` and `pooling` exclude each other")
 
 
 class Encoder(Pooled):
@@ -181,8 +185,8 @@ def _check_poolings(key: str, pooling: str | dict[str, Any] | None, encoder: Enc
         raise ValueError(f".{key}: encoder {encoder.model} is several models, each with its own pooling")
     if isinstance(pooling, dict) and (taken := {"own", "tasks"} & {*pooling}):
         raise ValueError(f".{key}: the results have a {min(taken)!r} of their own: choose another name")
-    if isinstance(pooling, dict) and any(p.pooling is None and p.layer is None for p in pooling.values()):
-        raise ValueError(f".{key}: each needs `pooling` or `layer`, or it repeats the row's own")
+    if isinstance(pooling, dict) and any(p.pooling is None and not p.layers for p in pooling.values()):
+        raise ValueError(f".{key}: each needs `pooling` or `layers`, or it repeats the row's own")
 
 
 class Geometry(Computed):

@@ -30,7 +30,7 @@ else:  # params.py imports the modules of rows, so they take the type from here
     Study = Any
 
 
-def _distinct(values: tuple[int, ...]) -> tuple[int, ...]:
+def distinct(values: tuple[int, ...]) -> tuple[int, ...]:
     repeated = [value for value, count in Counter(values).items() if count > 1]
     if repeated:
         raise ValueError(f"{repeated[0]} stands twice")
@@ -49,7 +49,7 @@ def matching(pattern: str, fault: str) -> AfterValidator:
 
 
 Seed = Annotated[int, Bounds(ge=0, lt=2**32)]
-Seeds = Annotated[tuple[Seed, ...], Field(min_length=1), AfterValidator(_distinct)]
+Seeds = Annotated[tuple[Seed, ...], Field(min_length=1), AfterValidator(distinct)]
 Text = Annotated[str, Field(min_length=1)]
 Several = Annotated[int, Bounds(ge=2)]
 

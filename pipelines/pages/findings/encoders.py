@@ -74,7 +74,7 @@ def test_metrics(study: Study, name: str) -> dict[str, Any] | None:
     """Return the metrics of an encoder trained here on pairs of its dev corpus that are not the dev split."""
     for row, metrics in measured(study, "similarity").values():
         encoder = study.encoders[row.encoder]
-        own_pooling = row.pooling is None and encoder.pooling is None and encoder.layer is None
+        own_pooling = row.pooling is None and encoder.pooling is None and not encoder.layers
         of_dev_corpus = row.corpus == study.finetune[name].dev and row.split not in (None, "dev")
         if maker(encoder.path) == ("finetune", name) and own_pooling and of_dev_corpus:
             return metrics if finite(metrics) else None

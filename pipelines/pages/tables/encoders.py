@@ -42,7 +42,7 @@ def similarity_table(study: Study) -> list[str]:
         names, rows = sorted(every, key=lambda n: -every[n][1]["spearman"]), []
         for row, metrics in (every[n] for n in names):
             encoder = study.encoders[row.encoder]
-            own = "its own" if encoder.layer is None else f"layer {encoder.layer}"
+            own = f"layers {' and '.join(map(str, encoder.layers))}" if encoder.layers else "its own"
             pooling = row.pooling or encoder.pooling or own
             rows.append([row.encoder, pooling, *numbers(SIMILARITY, metrics)])
             others = metrics.get("poolings", {}).items()
