@@ -7,7 +7,7 @@ A comment before a table or paragraph names its decimal numbers, in reading orde
 
     <!-- numbers tour: evaluate.{wasserstein,identity}.{top1,foscttm} -->
 
-`~` stands for a space in a name.
+`~` stands for a space in a name. A comment may name several studies: `tour: ... small: ...`.
 """
 
 import json
@@ -24,7 +24,7 @@ from pipelines.study import params
 
 ROOT = Path(__file__).parents[1]
 NUMBERS, RESULTS = Path("docs/numbers"), Path("results")
-_BLOCK = re.compile(r"<!-- numbers (\S+): ([^>]+) -->\n+(.+?)(?:\n\n|\Z)", re.S)
+_BLOCK = re.compile(r"<!-- numbers (\S+: [^>]+) -->\n+(.+?)(?:\n\n|\Z)", re.S)
 _DECIMAL = re.compile(r"(?<![\w.])-?\d*\.\d+(?![\w.])")
 
 
@@ -87,29 +87,36 @@ def differences(page: Path, folder: Path) -> list[str]:
     blocks = _BLOCK.findall(text)
     if unread := text.count("<!-- numbers") - len(blocks):
         lines.append(f"{page}: {unread} comments are not of the form <!-- numbers study: names -->")
-    for study, pattern, block in blocks:
-        file = folder / f"{study}.json"
-        if not file.exists():
-            lines.append(f"{page}: there is no {file.name}")
-            continue
-        results = json.loads(file.read_text("utf-8"))
+    for pattern, block in blocks:
         names, shown = expanded(pattern), _DECIMAL.findall(block)
+        files = {study: folder / f"{study}.json" for study, _ in names}
+        if missing := [file.name for file in files.values() if not file.exists()]:
+            lines.append(f"{page}: there is no {missing[0]}")
+            continue
+        results = {study: json.loads(file.read_text("utf-8")) for study, file in files.items()}
         if len(names) != len(shown):
             lines.append(f"{page}: {pattern}: {len(names)} names for {len(shown)} numbers")
-        for name, number in zip(names, shown, strict=False):
-            digits = len(number.partition(".")[2])
-            if name not in results or f"{float(number):.{digits}f}" != f"{results[name]:.{digits}f}":
-                lines.append(f"{page}: {study} {name}: {number} is {results.get(name, 'not there')}")
+        for (study, name), number in zip(names, shown, strict=False):
+            digits, result = len(number.partition(".")[2]), results[study].get(name)
+            if result is None or f"{float(number):.{digits}f}" != f"{result:.{digits}f}":
+                lines.append(
+                    f"{page}: {study} {name}: {number} is {'not there' if result is None else result}"
+                )
     return lines
 
 
-def expanded(pattern: str) -> list[str]:
-    """Return the names of a pattern: words apart, `{a,b}` for several parts, `~` for a space."""
-    names = []
+def expanded(pattern: str) -> list[tuple[str, str]]:
+    """Return studies and names of a pattern: a study ends with `:`, and names follow; `{a,b}` stands for several
+    parts, `~` for a space.
+    """
+    names, study = [], ""
     for word in pattern.split():
+        if word.endswith(":"):
+            study = word[:-1]
+            continue
         parts = [part.split(",") for part in re.split(r"[{}]", word)]
         parts[::2] = [[",".join(part)] for part in parts[::2]]
-        names += ["".join(chosen).replace("~", " ") for chosen in product(*parts)]
+        names += [(study, "".join(chosen).replace("~", " ")) for chosen in product(*parts)]
     return names
 
 
