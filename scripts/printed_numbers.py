@@ -99,14 +99,13 @@ def differences(page: Path, folder: Path) -> list[str]:
         for (study, name), number in zip(names, shown, strict=False):
             digits, result = len(number.partition(".")[2]), results[study].get(name)
             if result is None or f"{float(number):.{digits}f}" != f"{result:.{digits}f}":
-                lines.append(
-                    f"{page}: {study} {name}: {number} is {'not there' if result is None else result}"
-                )
+                found = "not there" if result is None else result
+                lines.append(f"{page}: {study} {name}: {number} is {found}")
     return lines
 
 
 def expanded(pattern: str) -> list[tuple[str, str]]:
-    """Return studies and names of a pattern: a study ends with `:`, and names follow; `{a,b}` stands for several
+    """Return (study, name) for each name of a pattern: `study:` stands before its names, `{a,b}` for several
     parts, `~` for a space.
     """
     names, study = [], ""
