@@ -31,6 +31,7 @@ else:  # params.py imports the modules of rows, so they take the type from here
 
 
 def distinct(values: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the values. Raises ValueError if one stands twice."""
     repeated = [value for value, count in Counter(values).items() if count > 1]
     if repeated:
         raise ValueError(f"{repeated[0]} stands twice")
