@@ -69,13 +69,12 @@ class FirstLast(LayerPooling):
     """Mean over tokens of (first + last transformer layer) / 2 (SimCSE, section 6.3)."""
 
     def __init__(self, embedding_dimension: int) -> None:
-        super().__init__(embedding_dimension, "first-last", partial(mean_of, chosen=(1, -1)))
+        super().__init__(embedding_dimension, "first-last", first_last)
 
 
-def mean_of(layers: Layers, mask: Tensor, chosen: Sequence[int]) -> Tensor:
-    """Return the mean of the chosen layers, averaged over each text's tokens."""
-    first, *others = (layers[i] for i in chosen)
-    return token_mean(sum(others, first) / len(chosen), mask)
+def first_last(layers: Layers, mask: Tensor) -> Tensor:
+    """Return the mean of the first and the last transformer layer, averaged over each text's tokens."""
+    return token_mean((layers[1] + layers[-1]) / 2, mask)
 
 
 def side_by_side(layers: Layers, mask: Tensor, chosen: Sequence[int]) -> Tensor:

@@ -39,7 +39,8 @@ class Pooled(Row):
     """From the vectors of tokens to one vector."""
 
     pooling: Pooler | None = None  # None: the model's own
-    # Instead of pooling: mean over a layer's tokens, 0 for embeddings. Several: unit vectors side by side
+    # Instead of pooling: the mean over the tokens of a layer (0: embeddings). Of several layers: the means,
+    # as unit vectors, side by side
     layers: Annotated[tuple[Natural, ...], AfterValidator(distinct)] = ()
     window: Count = 2  # of sbert-wk: neighbouring layers on each side
     omega: Share = 0.5  # of sbert-wk: 1 inverse alignment alone, 0 novelty alone
