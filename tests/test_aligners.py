@@ -413,19 +413,24 @@ def test_groups_are_whole_clusters():
     assert divided(X, 1, generator)[0] is X
 
 
-def test_couple_averages_the_plans_of_all_pairs_of_groups():
-    X, Y, W = unit_clouds(8, n=900)
+@pytest.mark.parametrize(("d", "e"), [(8, 8), (8, 12), (12, 8)])
+def test_couple_averages_the_plans_of_all_pairs_of_groups(d, e):
+    X, Y, _ = unit_clouds(12, n=900)
+    X, Y, W = normalize(X[:, :d]), normalize(Y[:, :e]), torch.randn(d, e, generator=seeded())
     xs, ys = X.split([200, 300, 400]), Y.split([350, 300, 250])
     cross, cosine = couple(xs, ys, W, 30)
-    expected, cosines = torch.zeros(8, 8, dtype=torch.float64), []
+    expected, cosines, lengths = torch.zeros(d, e, dtype=torch.float64), 0.0, 0.0
     for x in (x.double() for x in xs):
+        image = x @ W.double()
+        length = image.norm(dim=1, keepdim=True)
         for y in (y.double() for y in ys):
-            of_pairs = normalize(x @ W.double()) @ y.T
+            of_pairs = image / length @ y.T
             plan = sinkhorn(of_pairs, 30)
             expected += x.T @ plan @ y / len(xs)
-            cosines.append(float((plan * of_pairs).sum()) / len(y))
+            cosines += float((plan * of_pairs * length).sum())
+            lengths += float((plan * length).sum())
     assert_close(cross.double(), expected, rtol=0, atol=4e-3 * float(expected.norm()))
-    assert cosine == pytest.approx(sum(cosines) / len(cosines), abs=4e-3)
+    assert cosine == pytest.approx(cosines / lengths, abs=4e-3)
 
 
 def test_after_groups_all_vectors_are_coupled_once_without_groups(monkeypatch):

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from pipelines.aligners.core.cloud import leading, principal_axes, spectral
-from pipelines.aligners.core.matching import draw, partners
+from pipelines.aligners.core.matching import draw, times, transport
 from pipelines.runtime.progress import progress
 
 TUNED_AT = 13_000  # vectors per side for which batch sizes and temperatures are tuned
@@ -86,12 +86,25 @@ def couple(
     xs: Sequence[Tensor], ys: Sequence[Tensor], W: Tensor, inverse_temperature: float
 ) -> tuple[Tensor, float]:
     """Couple each group of xs (n_a, d) with each of ys (m_b, e) under the map W. Return the cross-covariance
-    (d, e), in which each target vector has total weight 1, and the mean cosine of coupled points.
+    (d, e), in which each target vector has total weight 1, and the mean cosine of coupled points, weighted by
+    the lengths of the images x W.
     """
-    crosses, cosines = [], []
-    for x in xs:
-        moved = normalize(x @ W, dim=1)
-        coupled = [partners(moved, y, inverse_temperature) for y in ys]
-        crosses.append(x.T @ torch.stack(coupled).sum(0))
-        cosines += [(moved * partner).sum() / len(y) for partner, y in zip(coupled, ys, strict=True)]
-    return torch.stack(crosses).sum(0) / len(xs), float(torch.stack(cosines).mean())
+    # x W y' is computed as x (y W')' if that has fewer columns: such products take most of the time
+    narrow = W.shape[0] < W.shape[1]
+    images = [x @ W for x in xs]
+    lengths = [image.norm(dim=1, keepdim=True).clamp_min(1e-12) for image in images]
+    moved = [one / length for one, length in zip(xs if narrow else images, lengths, strict=True)]
+    keys = [y @ W.T for y in ys] if narrow else ys
+    # The sums of P' x for each y, or of P y for each x
+    coupled = [torch.zeros_like(one) for one in (keys if narrow else images)]
+    length_of_coupled = W.new_zeros(())
+    for a, b in product(range(len(xs)), range(len(ys))):
+        u, kernel, v = transport(moved[a], keys[b], inverse_temperature)
+        if narrow:
+            coupled[b] += times(kernel.T, xs[a] * u) * v
+        else:
+            coupled[a] += times(kernel, ys[b] * v) * u
+        length_of_coupled += (times(kernel, v) * u * lengths[a]).sum()
+    factors = zip(coupled, ys, strict=True) if narrow else zip(xs, coupled, strict=True)
+    cross = torch.stack([one.T @ other for one, other in factors]).sum(0)
+    return cross / len(xs), float((W * cross).sum() / length_of_coupled)
