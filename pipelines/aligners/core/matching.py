@@ -104,7 +104,8 @@ def quadratic_assignment(
     """
     (n, C), runs = A.shape[:2], A.shape[0] * restarts
     p = torch.rand(runs, C, generator=generator).argsort(1).to(A.device)
-    # After a swap, neither row may return to its old partner for a random number of steps
+    # A swap is refused if it returns both of its rows to partners that they had a few steps ago. How many
+    # steps is random
     low, high = int(0.9 * C), int(1.1 * C) + 5
     tenures = torch.randint(low, high, (steps, runs, 2), generator=generator).to(A.device)
     A, B = A.repeat_interleave(restarts, 0), B.repeat_interleave(restarts, 0)
@@ -169,24 +170,24 @@ def partners(moved: Tensor, y: Tensor, inverse_temperature: float, rounds: int =
 
 
 def transport(
-    moved: Tensor, y: Tensor, inverse_temperature: float, rounds: int = 3
+    queries: Tensor, keys: Tensor, inverse_temperature: float, rounds: int = 3
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return u (n, 1), K (n, m) and v (m, 1) of the entropic optimal transport P = diag(u) K diag(v) of moved
-    to y (Cuturi 2013).
+    """Return u (n, 1), K (n, m) and v (m, 1) of the entropic optimal transport P = diag(u) K diag(v) of
+    queries (n, k) to keys (m, k) (Cuturi 2013).
 
-    moved: (n, e), y: (m, e). K = exp(inverse_temperature (cos - 1)), with cos = moved y'. Each Sinkhorn
-    round scales rows, then columns. So the columns of P sum to 1, up to rounding; its rows sum to m / n only
-    in the limit of many rounds. A few rounds suffice, because the map is refined again.
+    K = exp(inverse_temperature (cos - 1)), where cos = queries keys' must be cosines. Each Sinkhorn round
+    scales rows, then columns. So the columns of P sum to 1, up to rounding; its rows sum to m / n only in the
+    limit of many rounds. A few rounds suffice, because the map is refined again.
 
     On CPUs that support it, K is bf16, and so are the factors that it is multiplied by; u, v and the products
     are not. This is five times faster. bf16 changes x' P y, to which the map is fitted, by 1e-4 to 3e-2 of
     its norm. Drawing another batch changes it at least 30 times as much. Measured on generated clouds of
     1,500 and 4,000 points, without clusters and in 40 of them, at inverse temperatures from 5 to 50.
     """
-    low = torch.bfloat16 if _has_bf16(moved) else moved.dtype
-    cosines = moved.to(low) @ y.to(low).T
+    low = torch.bfloat16 if _has_bf16(queries) else queries.dtype
+    cosines = queries.to(low) @ keys.to(low).T
     kernel = cosines.mul_(inverse_temperature).sub_(inverse_temperature).exp_()  # (n, m)
-    v, least = torch.ones(len(y), 1, device=y.device), torch.finfo(torch.float32).tiny
+    v, least = torch.ones(len(keys), 1, device=keys.device), torch.finfo(torch.float32).tiny
     for _ in range(rounds):
         u = 1 / times(kernel, v).clamp_min(least)
         v = 1 / times(kernel.T, u).clamp_min(least)

@@ -2,12 +2,12 @@
 
 If the source mixes several encoders, the map is fitted to the vectors of one (`core.mixture`).
 
-1  Run k-means on both sides many times. For each repeat, match the two sets of clusters by a quadratic
-   assignment on the cosines between centred centroids. "Shared Geometry as a Rosetta Stone" (Schnaus et al.
-   2026, arXiv 2610.09411) uses Gram matrices instead of cosines. Gram matrices depend on the norms of
-   centroids, which two encoders do not share.
-2  Each repeat gives a candidate map. Project both clouds on their leading principal directions, refine all
-   candidates there, and select the best by a competition and, if needed, an evolution (candidates.py).
+1  Project both clouds on their leading principal directions. Run k-means on both many times. For each repeat,
+   match the two sets of clusters by a quadratic assignment on the cosines between centred centroids. "Shared
+   Geometry as a Rosetta Stone" (Schnaus et al. 2026, arXiv 2610.09411) uses Gram matrices instead of cosines.
+   Gram matrices depend on the norms of centroids, which two encoders do not share.
+2  Each repeat gives a candidate map between the projections. Refine all candidates there, and select the
+   best by a competition and, if needed, an evolution (candidates.py).
 3  Wasserstein Procrustes (Grave, Joulin, Berthet 2019): alternate between coupling random batches by entropic
    optimal transport and fitting the map to the coupled points (they take a gradient step instead). Batches
    start small, because their noise helps to escape poor optima. They grow, and the temperature falls. Let
@@ -25,8 +25,9 @@ If the source mixes several encoders, the map is fitted to the vectors of one (`
      alike.
    `rotations`: search for a better map nearby by random rotations of leading axes (rotations.py). If one is
      found, repeat the second half of the refinements and all passes from there.
-   Couplings of groups are noisy. So at the end all vectors are coupled once without groups, and the mean of
-   both cross-covariances is kept. More couplings without groups would pull the map off again.
+   Couplings of groups are noisy. So after them all vectors (at most LAST_PASS a side) are coupled once
+   without groups, and the mean of both cross-covariances is kept. More couplings without groups would pull
+   the map off again.
 4  The orthogonal map gives the best retrieval ranks. The least-squares map of the couplings has the highest
    cosine. Return a map in between (`between`), with a correction for hubs (`core.hubness`).
 
@@ -78,7 +79,7 @@ COLD = 50.0  # inverse temperature of the last coupling; that of the first is WA
 GROUP_CLUSTERS = 5  # clusters of a group
 GROUP_LEAST = 300  # mean number of vectors of a group: smaller ones harm
 UNGROUPED_BATCH = 3000  # vectors per side of a refinement without groups
-# Leave groups out if this raises the mean cosine by this factor; real texts gave at most 1.04
+# Leave groups out if a refinement without them raises the mean cosine by more; real texts gave at most 1.04
 UNGROUPED_GAIN = 1.05
 ANCHORS = 4000  # source vectors whose translations show where hubs are
 
@@ -196,7 +197,7 @@ def cross_covariances(
     others = {name: centred_unit(cloud) for name, cloud in clouds.items() if name != lone}
     Y = torch.cat([*others.values()], 1) / len(others) ** 0.5
     if settings.match_in == "smaller" and X.shape[1] < Y.shape[1]:
-        # Cosines are taken in the second side's space
+        # `search` takes cosines in the space of its second side: make that the smaller one
         cross = search(Sides.of(Y, X, known.flip(1), generator), settings, log).T
     else:
         cross = search(Sides.of(X, Y, known, generator), settings, log)
@@ -205,7 +206,7 @@ def cross_covariances(
 
 
 def search(sides: Sides, settings: Settings, log: Log | None) -> Tensor:
-    """Steps 1 to 3: return the best candidate's cross-covariance (d, e)."""
+    """Steps 1 to 3: return the cross-covariance (d, e) of the last couplings."""
     small, P, Q = sides.leading()
     W = P @ best_candidate(small, settings, log) @ Q.T
     cross = refine(sides, W, settings, log)
@@ -251,9 +252,8 @@ def refine(sides: Sides, W: Tensor, settings: Settings, log: Log | None = None, 
 
 
 def with_all_coupled(sides: Sides, cross: Tensor, settings: Settings) -> Tensor:
-    """Return the mean of cross (d, e) and of the cross-covariance of one coupling without groups.
-
-    That coupling is under the map of cross.
+    """Couple once without groups, under the map of cross. Return the mean of cross and the new
+    cross-covariance (d, e).
     """
     x, y = sides.batch(LAST_PASS)
     scale = relative_size(x, y)
@@ -262,7 +262,7 @@ def with_all_coupled(sides: Sides, cross: Tensor, settings: Settings) -> Tensor:
 
 
 def map_of(sides: Sides, cross: Tensor, settings: Settings, power: float = 0.0) -> Tensor:
-    """Return the map U S^power V' (d, e) of an equalised cross-covariance (d, e)."""
+    """Equalise a cross-covariance (d, e) if the settings ask for it. Return its map U S^power V' (d, e)."""
     return spectral(equalised(cross, *sides.axes, settings.equalise) if settings.equalise else cross, power)
 
 

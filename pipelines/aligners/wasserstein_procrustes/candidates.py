@@ -28,7 +28,7 @@ from pipelines.runtime.progress import Log
 EVOLUTION_BATCH = 1500  # vectors per side of a refinement in an evolution
 GENERATIONS = (60, 40, 27, 18, 12, 8)  # number of parents of each generation; as many children at most
 CHILD_STEPS = 20  # refinements of each child: with 10, a wrong map that was refined for longer can win
-MATES = 3  # largest number of children of one parent
+MATES = 3  # with how many others a parent has a child, at most
 SAME_MAP = 0.7  # of two maps whose translations have a higher mean cosine, only the better one remains
 AGREEMENT_ROWS = 500  # approximate number of vectors on which the agreement of maps is measured
 FINALISTS = 4  # last maps of an evolution
@@ -62,7 +62,9 @@ def candidates(sides: Sides, settings: Settings, repeats: int) -> list[Tensor]:
     linear = 2 * (a @ X[known[:, 0]].T) @ (b @ Y[known[:, 1]].T).mT if len(known) else None
     partner, _ = quadratic_assignment(a @ a.mT, b @ b.mT, generator, linear, settings.assignment_restarts)
     matched = a.mT @ b.gather(1, partner[:, :, None].expand(-1, -1, b.shape[2]))  # (repeats, d, e)
-    crosses = [*(matched + sides.known_cross), *([sides.known_cross] if len(known) else [])]
+    crosses = list(matched + sides.known_cross)
+    if len(known):
+        crosses.append(sides.known_cross)
     return [spectral(cross) for cross in crosses]
 
 
@@ -110,8 +112,9 @@ def agreements(X: Tensor, orthogonal: list[Tensor]) -> Tensor:
 
 
 def distinct_maps(X: Tensor, maps: list[Tensor], most: int) -> tuple[list[Tensor], list[Tensor]]:
-    """Return those of the maps (d, e), best first, that do not agree with a better one, at most `most`, and
-    their orthogonal parts.
+    """Return at most `most` of the maps (d, e), which are sorted best first, and their orthogonal parts.
+
+    A map that agrees with a better one that is kept is left out.
     """
     orthogonal, kept = [spectral(W) for W in maps], []
     agreement = agreements(X, orthogonal)

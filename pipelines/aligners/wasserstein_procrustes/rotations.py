@@ -18,14 +18,14 @@ from pipelines.aligners.core.cloud import spectral
 from pipelines.aligners.wasserstein_procrustes.sides import Sides
 
 LEADING_AXES = 32  # principal axes of the source of which some neighbours are rotated
-# Half of the rotations, as each kind repairs other maps: so many axes, by any angles
-FEWEST_AXES, MOST_AXES = 6, 24
-# The other half: so many axes, by angles of a root mean square between these, in radians
+# Two kinds are drawn equally often, because they repair different maps
+FEWEST_AXES, MOST_AXES = 6, 24  # of the first kind, any orthogonal matrix
+# The second kind is a rotation of so many axes. The root mean square of its angles, in radians, is between
 TURNED_AXES, LEAST_ANGLE, MOST_ANGLE = 16, 1.2, 2.2
 ROTATED_MAPS = 32  # of a round
 ROTATED_BATCH, ROTATED_STEPS = 2000, 20  # vectors per side of a refinement of rotated maps, and its steps
-# A rotated map must raise the mean cosine by this factor. On large sides a map that ends where it began
-# rarely does: docs/experiments/documents-apart.md
+# A rotated map must raise the mean cosine by more than this factor. On large sides, a map that refinement
+# brings back to where it began rarely reaches it: docs/experiments/documents-apart.md
 ROTATED_GAIN = 1.001
 COMPARED_BATCH = 6000  # vectors per side on which maps are compared
 MISSES = 4  # stop after this many rounds in a row without a gain

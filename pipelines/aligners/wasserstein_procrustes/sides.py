@@ -42,13 +42,15 @@ class Sides:
         return cls(X, Y, known, PAIR_WEIGHT * X[known[:, 0]].T @ Y[known[:, 1]], generator)
 
     def leading(self) -> tuple[Sides, Tensor, Tensor]:
-        """Project both clouds on their leading principal directions P (d, k) and Q (e, l). Return all."""
+        """Return the sides projected on their leading principal directions, with rows of length 1, and these
+        directions P (d, k) and Q (e, l).
+        """
         (x, P), (y, Q) = leading(self.X), leading(self.Y)
         return Sides(x, y, self.known, P.T @ self.known_cross @ Q, self.generator), P, Q
 
     @cached_property
     def axes(self) -> tuple[Tensor, Tensor]:
-        """All principal axes of both sides: (d, d), (e, e)."""
+        """All principal axes of both sides, (d, d) and (e, e), as columns, the leading one last."""
         return principal_axes(self.X), principal_axes(self.Y)
 
     def batch(self, size: int) -> tuple[Tensor, Tensor]:
@@ -76,7 +78,7 @@ class Sides:
     def cosines(self, maps: list[Tensor], size: int) -> list[float]:
         """Return the mean cosine of each map on one batch of `size` vectors.
 
-        Small clouds get no smaller batches: noise helps to refine maps, not to rank them.
+        Small clouds get batches of the same size: noise helps to refine maps, not to rank them.
         """
         x, y = self.batch(size)
         return [couple([x], [y], W, WARM)[1] for W in maps]
@@ -85,26 +87,29 @@ class Sides:
 def couple(
     xs: Sequence[Tensor], ys: Sequence[Tensor], W: Tensor, inverse_temperature: float
 ) -> tuple[Tensor, float]:
-    """Couple each group of xs (n_a, d) with each of ys (m_b, e) under the map W. Return the cross-covariance
-    (d, e), in which each target vector has total weight 1, and the mean cosine of coupled points, weighted by
-    the lengths of the images x W.
+    """Couple each group of xs (n_a, d) with each of ys (m_b, e) under the map W (d, e).
+
+    Returns the cross-covariance (d, e), in which each target vector has total weight 1, and the mean cosine
+    of coupled points, weighted by the lengths of the images x W.
     """
-    # x W y' is computed as x (y W')' if that has fewer columns: such products take most of the time
-    narrow = W.shape[0] < W.shape[1]
+    # (x W) y' is computed as x (y W')' if that has fewer columns: such products take most of the time.
+    # Divided by the length of x W, both are the cosine
+    in_source_space = W.shape[0] < W.shape[1]
     images = [x @ W for x in xs]
     lengths = [image.norm(dim=1, keepdim=True).clamp_min(1e-12) for image in images]
-    moved = [one / length for one, length in zip(xs if narrow else images, lengths, strict=True)]
-    keys = [y @ W.T for y in ys] if narrow else ys
-    # The sums of P' x for each y, or of P y for each x
-    coupled = [torch.zeros_like(one) for one in (keys if narrow else images)]
+    queries = xs if in_source_space else images
+    queries = [query / length for query, length in zip(queries, lengths, strict=True)]
+    keys = [y @ W.T for y in ys] if in_source_space else ys
+    # In the source space, the sums of P' x for each y, else the sums of P y for each x
+    coupled = [torch.zeros_like(one) for one in (keys if in_source_space else images)]
     length_of_coupled = W.new_zeros(())
     for a, b in product(range(len(xs)), range(len(ys))):
-        u, kernel, v = transport(moved[a], keys[b], inverse_temperature)
-        if narrow:
+        u, kernel, v = transport(queries[a], keys[b], inverse_temperature)
+        if in_source_space:
             coupled[b] += times(kernel.T, xs[a] * u) * v
         else:
             coupled[a] += times(kernel, ys[b] * v) * u
         length_of_coupled += (times(kernel, v) * u * lengths[a]).sum()
-    factors = zip(coupled, ys, strict=True) if narrow else zip(xs, coupled, strict=True)
+    factors = zip(coupled, ys, strict=True) if in_source_space else zip(xs, coupled, strict=True)
     cross = torch.stack([one.T @ other for one, other in factors]).sum(0)
     return cross / len(xs), float((W * cross).sum() / length_of_coupled)
