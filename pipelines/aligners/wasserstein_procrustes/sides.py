@@ -9,9 +9,10 @@ from itertools import product
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from pipelines.aligners.core.cloud import leading, principal_axes, spectral
-from pipelines.aligners.core.matching import draw, times, transport
+from pipelines.aligners.core.matching import draw, partners, times, transport
 from pipelines.runtime.progress import progress
 
 TUNED_AT = 13_000  # vectors per side for which batch sizes and temperatures are tuned
@@ -81,7 +82,8 @@ class Sides:
         Small clouds get batches of the same size: noise helps to refine maps, not to rank them.
         """
         x, y = self.batch(size)
-        return [couple([x], [y], W, WARM)[1] for W in maps]
+        images = (normalize(x @ W, dim=1) for W in maps)
+        return [float((moved * partners(moved, y, WARM)).sum() / len(y)) for moved in images]
 
 
 def couple(
